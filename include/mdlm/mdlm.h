@@ -1,0 +1,624 @@
+/* libmdlm: checkpointed transformer blocks behind a stable C ABI.            SPDX-License-Identifier: Apache-2.0
+
+A block is a stack of transformer layers. libmdlm runs it forward and backward, keeps between the two only what a *plan*
+says, replays the rest, and gives the same gradients to the bit under every plan. Its peak memory is known before it runs.
+
+A whole program (compiles as C99 and as C++; cc first.c $(pkg-config --cflags --libs mdlm)):
+
+    #include <mdlm/mdlm.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #define TRY(call) do { if ((call) != MDLM_OK) { fprintf(stderr, "%s\n", mdlm_last_error()); return 1; } } while (0)
+
+    int main(void) {
+        enum { seq = 64, batch = 2, hidden = 128 };
+        mdlm_config config = MDLM_CONFIG_INIT;
+        TRY(mdlm_config_set(&config, "num_layers", "4"));
+        TRY(mdlm_config_set(&config, "hidden_size", "128"));
+        TRY(mdlm_config_set(&config, "num_attention_heads", "4"));
+        TRY(mdlm_config_set(&config, "recompute_granularity", "full"));
+        mdlm_shape shape = MDLM_SHAPE_INIT;
+        shape.seq_length = seq;
+        shape.micro_batch_size = batch;
+        mdlm_batch step = MDLM_BATCH_INIT;
+        step.seq_length = seq;
+        step.micro_batch_size = batch;
+        step.training = 1;
+
+        mdlm_context *context = NULL;
+        mdlm_block *block = NULL;
+        mdlm_tape *tape = NULL;
+        mdlm_memory memory = MDLM_MEMORY_INIT;
+        TRY(mdlm_context_create(NULL, &context));
+        TRY(mdlm_block_create(context, &config, &block));
+        TRY(mdlm_block_reserve(block, &shape, NULL));
+        TRY(mdlm_block_memory(block, &memory));
+        TRY(mdlm_params_init(block, 1234));
+        TRY(mdlm_tape_create(block, &tape));
+
+        float *x = (float *)calloc(4 * seq * batch * hidden, sizeof(float));
+        float *y = x + seq * batch * hidden, *dy = y + seq * batch * hidden, *dx = dy + seq * batch * hidden;
+        if (x == NULL) return 1;
+        for (int i = 0; i < seq * batch * hidden; i++) x[i] = dy[i] = (float)(i % 7) - 3.0f;
+        TRY(mdlm_block_forward(block, &step, x, tape, y));
+        TRY(mdlm_block_backward(block, tape, NULL, dy, dx));
+        printf("peak %llu bytes, y[0] = %.6f, dx[0] = %.6f\n", (unsigned long long)memory.peak_bytes, y[0], dx[0]);
+        free(x);
+        mdlm_tape_destroy(tape);
+        mdlm_block_destroy(block);
+        mdlm_context_destroy(context);
+        return 0;
+    }
+
+The fifteen functions that a newcomer needs: mdlm_last_error, mdlm_config_init, mdlm_config_set, mdlm_context_create,
+mdlm_context_destroy, mdlm_block_create, mdlm_block_destroy, mdlm_block_reserve, mdlm_block_memory, mdlm_params_init,
+mdlm_param_info, mdlm_tape_create, mdlm_tape_destroy, mdlm_block_forward, mdlm_block_backward. The rest can wait.
+
+Words
+    block    the stack of layers of one pipeline stage on one rank
+    unit     what is replayed as one: one layer, or consecutive layers of which only the first input is kept
+    policy   where each tensor of one layer is until backward reads it: MDLM_KEEP, _REPLAY, _SHARD or _HOST
+    plan     a policy and a unit for every layer, with the bytes they need
+    tape     what one forward leaves for its backward. One per micro-batch in flight
+    saved    lives from a forward to its backward;  scratch: dies within the call
+    replay   the second forward of a tensor, during backward
+    s, b, h  sequence length, micro-batch size, hidden size;  t: tensor-model-parallel size
+
+Rules that hold for every function, unless its comment says otherwise
+    Status      Every function that can fail returns an mdlm_status; MDLM_OK is 0. On failure mdlm_last_error() of the
+                same thread has one line that names the argument, what was expected and what was seen. Nothing prints,
+                exits, aborts or throws. A call that failed has changed nothing, except where said.
+    NULL        A pointer may be NULL only where the comment says so; otherwise NULL is MDLM_ERROR_ARGUMENT.
+    Structs     Begin with struct_size and are set up by an INIT macro or by mdlm_X_init(p, sizeof *p). A field added in
+                a later version is 0 by default. A struct larger than this library knows is taken if its unknown tail
+                is all zero; output structs are filled up to the smaller of the two sizes.
+    Handles     Opaque. *out is written only on success. _destroy takes NULL. Children keep their parents alive, so
+                handles may be destroyed in any order and from any thread.
+    Threads     Calls on objects of one context exclude each other: a second thread gets MDLM_ERROR_BUSY and nothing
+                happens. _destroy never returns BUSY: during another call it marks the handle, and that call frees it
+                before returning. Two contexts never interfere. Configs, shapes, batches are plain structs of yours.
+    Memory      Pointers to your data are borrowed until the call returns (device CPU and reference: the work is done
+                then). They must be aligned to 16 bytes. dx may be dy; nothing else may overlap.
+                Only mdlm_block_reserve and mdlm_block_prepare allocate for running; forward and backward do not.
+    Numbers     Sizes are bytes where the name says bytes, elements or tokens otherwise. Layouts are row-major, last
+                dimension contiguous.
+    Bits        Same build, device, shapes and group size: the same bits, for every number of threads and every plan.
+
+Since every function: version 0.1, unless said. */
+#ifndef MDLM_MDLM_H
+#define MDLM_MDLM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MDLM_VERSION_MAJOR 0
+#define MDLM_VERSION_MINOR 1
+#define MDLM_VERSION_PATCH 0
+/* Grows by one whenever the ABI gains something; goes into mdlm_context_desc. */
+#define MDLM_API_VERSION 1
+
+#if defined(MDLM_BUILD) && defined(__GNUC__)
+#define MDLM_API __attribute__((visibility("default")))
+#else
+#define MDLM_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------------- status, version */
+
+typedef int32_t mdlm_status;
+enum {
+    MDLM_OK = 0,
+    MDLM_ERROR_ARGUMENT = 1,  /* NULL, misaligned, too small a struct, an unknown enumeration value, an index out of range */
+    MDLM_ERROR_CONFIG = 2,    /* a setting, or two that exclude each other */
+    MDLM_ERROR_SHAPE = 3,     /* a batch that was not reserved for, or sizes that do not fit together */
+    MDLM_ERROR_OVERFLOW = 4,  /* a size that does not fit in 63 bits */
+    MDLM_ERROR_FORMAT = 5,    /* text, JSON or a file that cannot be read as what it should be */
+    MDLM_ERROR_NOT_FOUND = 6, /* no such key, parameter, tensor or file */
+    MDLM_ERROR_STATE = 20,    /* right call, wrong moment: not reserved, tape empty, parameters changed since */
+    MDLM_ERROR_BUSY = 21,     /* another thread is inside a call on this context */
+    MDLM_ERROR_MEMORY = 40,   /* an allocation failed */
+    MDLM_ERROR_BUDGET = 41,   /* the plan needs more than max_bytes */
+    MDLM_ERROR_THREAD = 42,   /* a thread could not be made */
+    MDLM_ERROR_DEVICE = 43,   /* the device's library returned an error */
+    MDLM_ERROR_CALLBACK = 44, /* a function of yours returned an error */
+    MDLM_ERROR_UNSUPPORTED = 60, /* this build or device cannot do it */
+    MDLM_ERROR_INTERNAL = 90  /* a fault of the library; please report it */
+};
+
+/* "0.1.0", of the library that is loaded. Never NULL, never freed. Any thread. */
+MDLM_API const char *mdlm_version(void);
+/* MDLM_API_VERSION of the library that is loaded. Any thread. */
+MDLM_API int32_t mdlm_api_version(void);
+/* "MDLM_OK", "MDLM_ERROR_ARGUMENT", ...; "unknown status" for other values. Never NULL, never freed. Any thread. */
+MDLM_API const char *mdlm_status_name(mdlm_status status);
+/* The line that the last failed call on this thread left; "" if none failed. Never NULL. Valid until the next failing
+   call on this thread. Successful calls do not clear it. Never allocates. */
+MDLM_API const char *mdlm_last_error(void);
+/* Sets this thread's line: for callbacks, before they return an error. Cut at 511 bytes. NULL means "". */
+MDLM_API void mdlm_set_last_error(const char *text);
+
+/* ------------------------------------------------------------------------------------------------------ enumerations */
+
+typedef int32_t mdlm_dtype;
+enum { MDLM_DTYPE_DEFAULT = 0, MDLM_DTYPE_F32 = 1, MDLM_DTYPE_BF16 = 2, MDLM_DTYPE_F16 = 3, MDLM_DTYPE_F64 = 4 };
+
+typedef int32_t mdlm_device_kind;
+enum {
+    MDLM_DEVICE_CPU = 0,       /* f32, bf16 */
+    MDLM_DEVICE_REFERENCE = 1, /* plain loops with double accumulation: f32, bf16, f64. Slow; the measure of the others */
+    MDLM_DEVICE_CUDA = 2       /* not in this version: MDLM_ERROR_UNSUPPORTED */
+};
+
+typedef int32_t mdlm_normalization;
+enum { MDLM_NORM_LAYERNORM = 0, MDLM_NORM_RMSNORM = 1 };
+
+typedef int32_t mdlm_activation;
+enum {
+    MDLM_ACT_GELU = 0,         /* x/2 (1 + erf(x / sqrt 2)) */
+    MDLM_ACT_GELU_TANH = 1,    /* the tanh form of GELU */
+    MDLM_ACT_SQUARED_RELU = 2, /* max(x, 0)^2 */
+    MDLM_ACT_SWIGLU = 3,       /* silu(gate) * up; linear_fc1 is twice ffn_hidden_size wide, gate first */
+    MDLM_ACT_GEGLU = 4         /* gelu_tanh(gate) * up */
+};
+
+typedef int32_t mdlm_position_embedding;
+enum { MDLM_POSITION_NONE = 0, MDLM_POSITION_ROPE = 1 };
+
+typedef int32_t mdlm_mask_type;
+enum {
+    MDLM_MASK_DEFAULT = 0,     /* in a batch: the config's */
+    MDLM_MASK_NO_MASK = 1,     /* bidirectional: diffusion models */
+    MDLM_MASK_CAUSAL = 2,
+    MDLM_MASK_BLOCK_CAUSAL = 3 /* own block of mask_block_size tokens and all before it; counted from the document's start */
+};
+
+typedef int32_t mdlm_attention_backend;
+enum {
+    MDLM_ATTENTION_AUTO = 0,   /* = fused */
+    MDLM_ATTENTION_FUSED = 1,  /* tiled with an online softmax: memory O(s) */
+    MDLM_ATTENTION_UNFUSED = 2 /* scores and probabilities [b, heads, s, s] are tensors that a policy can keep or replay */
+};
+
+typedef int32_t mdlm_granularity;
+enum { MDLM_RECOMPUTE_NONE = 0, MDLM_RECOMPUTE_SELECTIVE = 1, MDLM_RECOMPUTE_FULL = 2 };
+
+typedef int32_t mdlm_method;
+enum { MDLM_METHOD_NONE = 0, MDLM_METHOD_UNIFORM = 1, MDLM_METHOD_BLOCK = 2 };
+
+/* Bits of recompute_modules; as text, names joined by commas. What selective replays. */
+enum {
+    MDLM_MODULE_CORE_ATTN = 1,    /* "core_attn": scores, probabilities, context, their statistics */
+    MDLM_MODULE_QKV = 2,          /* "qkv": linear_qkv's output, rotated q and k */
+    MDLM_MODULE_QK_NORM_ROPE = 4, /* "qk_norm_rope": rotated q and k */
+    MDLM_MODULE_LAYERNORM = 8,    /* "layernorm": outputs of both norms */
+    MDLM_MODULE_MLP_ACT = 16,     /* "mlp_act": output of the activation */
+    MDLM_MODULE_MLP = 32          /* "mlp": linear_fc1's output and the activation's */
+};
+
+typedef int32_t mdlm_storage;
+enum {
+    MDLM_KEEP = 0,   /* stays in the arena */
+    MDLM_REPLAY = 1, /* computed again during backward */
+    MDLM_SHARD = 2,  /* 1/t of it stays on each rank; only the input of a unit */
+    MDLM_HOST = 3    /* copied to host memory, and back one layer ahead of need */
+};
+
+typedef int32_t mdlm_input_storage;
+enum {
+    MDLM_INPUT_COPY = 0,  /* x may be reused as soon as forward returns */
+    MDLM_INPUT_BORROW = 1 /* x stays unchanged until the tape is finished; saves its bytes where the plan keeps x */
+};
+
+/* ------------------------------------------------------------------------------------------------------------- config
+
+Every field has a key of the same name for mdlm_config_set, and a flag as Megatron spells it for
+mdlm_config_parse_flags (underscores become dashes). Booleans are 0 or 1. Names are Megatron-LM's where it has one. */
+typedef struct mdlm_config {
+    size_t struct_size;
+    /* sizes */
+    int64_t num_layers;           /* layers of this block (range 1 .. 4096, no default: must be set) */
+    int64_t layer_offset;         /* layers before this block, in earlier pipeline stages (range 0 .. 4095, default 0) */
+    int64_t hidden_size;          /* h (range 1 .. 2^24, no default: must be set) */
+    int64_t num_attention_heads;  /* (range 1 .. 65536, no default: must be set) */
+    int64_t num_query_groups;     /* key/value heads; divides num_attention_heads (default 0 = num_attention_heads) */
+    int64_t kv_channels;          /* d, size of a head (default 0 = hidden_size / num_attention_heads) */
+    int64_t ffn_hidden_size;      /* (default 0 = 4 hidden_size) */
+    /* norms */
+    mdlm_normalization normalization;     /* "LayerNorm" | "RMSNorm" (default LayerNorm) */
+    int32_t layernorm_zero_centered_gamma;/* the weight is stored as gamma - 1 (default 0); flag --apply-layernorm-1p too */
+    double layernorm_epsilon;             /* (range > 0, default 1e-5); flag --norm-epsilon too */
+    int32_t qk_layernorm;                 /* norm of q and k per head, before the rotary embedding (default 0) */
+    int32_t final_layernorm;              /* one more norm after the last layer; only on the last stage (default 1) */
+    /* linears and activation */
+    int32_t add_bias_linear;              /* biases of linear_proj, linear_fc1, linear_fc2 (default 1); --disable-bias-linear */
+    int32_t add_qkv_bias;                 /* bias of linear_qkv (default 0) */
+    mdlm_activation activation_func;      /* "gelu" | "gelu_tanh" | "squared_relu" | "swiglu" | "geglu" (default gelu) */
+    /* positions */
+    mdlm_position_embedding position_embedding_type; /* "none" | "rope" (default rope) */
+    double rotary_base;                   /* (range > 1, default 10000) */
+    double rotary_percent;                /* share of a head's channels that turn (range (0, 1], default 1) */
+    int32_t rotary_interleaved;           /* pairs even and odd channels instead of halves (default 0) */
+    int32_t use_rope_scaling;             /* Llama 3's scaling of the frequencies, by the four below (default 0) */
+    double rope_scaling_factor;           /* (range >= 1, default 8) */
+    double rope_low_freq_factor;          /* (range > 0, default 1) */
+    double rope_high_freq_factor;         /* (range > low, default 4) */
+    int64_t rope_original_max_position;   /* (range >= 1, default 8192) */
+    double seq_len_interpolation_factor;  /* positions are divided by it (range > 0, default 1) */
+    /* attention */
+    mdlm_mask_type attention_mask_type;   /* "no_mask" | "causal" | "block_causal" (default causal) */
+    int32_t mask_block_size;              /* B of block_causal (range >= 1 with block_causal, default 0) */
+    int64_t window_left;                  /* keys before the query that it may see (-1 = all, default -1) */
+    int64_t window_right;                 /* keys after the query that it may see (-1 = all, default -1) */
+    double softmax_scale;                 /* (range >= 0, default 0 = 1 / sqrt(kv_channels)) */
+    mdlm_attention_backend attention_backend; /* "auto" | "fused" | "unfused" (default auto) */
+    /* dropout */
+    double attention_dropout;             /* of the probabilities (range [0, 1), default 0; Megatron's is 0.1) */
+    double hidden_dropout;                /* of the outputs of linear_proj and linear_fc2 (range [0, 1), default 0; Megatron's is 0.1) */
+    /* layout, precision, initial values */
+    int32_t batch_first;                  /* x, y, dx, dy are [b, s, h] instead of [s, b, h] (default 0) */
+    mdlm_dtype params_dtype;              /* "f32" | "bf16" | "f16" | "f64": parameters and activations (default f32) */
+    mdlm_dtype grad_dtype;                /* of parameter gradients (default 0 = f32; f64 where params_dtype is f64) */
+    double init_method_std;               /* of initial weights (range >= 0, default 0.02) */
+    double output_init_std;               /* of initial linear_proj and linear_fc2 (default 0 = init_method_std / sqrt(2 num_layers)) */
+    /* parallel: in this version a block runs with 1; plans can be made for more */
+    int64_t tensor_model_parallel_size;   /* t (range >= 1, default 1) */
+    int32_t sequence_parallel;            /* with t = 1 the same as without (default 0) */
+    /* recompute */
+    mdlm_granularity recompute_granularity; /* "none" | "selective" | "full" (default none); --recompute-activations = selective */
+    mdlm_method recompute_method;         /* "none" | "uniform" | "block"; only with full. full without a method is uniform with 1
+                                             layer a unit, unless recompute_num_layers says more; Megatron refuses that */
+    int64_t recompute_num_layers;         /* layers of a unit (uniform) or layers that replay (block) (range 1 .. num_layers; 0 = not
+                                             set, which full with a method refuses, default 0) */
+    uint32_t recompute_modules;           /* MDLM_MODULE bits for selective (default 0 = qkv,core_attn; Megatron's is core_attn) */
+    int32_t distribute_saved_activations; /* each rank keeps 1/t of a unit's input; needs t > 1, full and a method (default 0) */
+    int32_t cpu_offloading;               /* saved tensors of the first cpu_offloading_num_layers layers wait on the host; with full
+                                             the units' inputs (default 0). MegaDLMs refuses it together with recompute */
+    int64_t cpu_offloading_num_layers;    /* (range 1 .. num_layers with cpu_offloading, default 0) */
+} mdlm_config;
+
+/* clang-format off */
+#define MDLM_CONFIG_INIT { sizeof(mdlm_config), 0, 0, 0, 0, 0, 0, 0, MDLM_NORM_LAYERNORM, 0, 1e-5, 0, 1, 1, 0, MDLM_ACT_GELU, \
+    MDLM_POSITION_ROPE, 10000.0, 1.0, 0, 0, 8.0, 1.0, 4.0, 8192, 1.0, MDLM_MASK_CAUSAL, 0, -1, -1, 0.0, MDLM_ATTENTION_AUTO, \
+    0.0, 0.0, 0, MDLM_DTYPE_F32, MDLM_DTYPE_DEFAULT, 0.02, 0.0, 1, 0, MDLM_RECOMPUTE_NONE, MDLM_METHOD_NONE, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/* Sets every field that fits into struct_size to its default. struct_size = sizeof(mdlm_config) of the caller. */
+MDLM_API mdlm_status mdlm_config_init(mdlm_config *config, size_t struct_size);
+/* Sets one field from text: key as in the struct, value as its comment spells it ("true"/"false"/"1"/"0" for booleans; case does
+   not matter). NOT_FOUND for an unknown key, CONFIG for a value that cannot be read; the config is then unchanged. Rules between
+   fields are checked by mdlm_config_validate, not here. */
+MDLM_API mdlm_status mdlm_config_set(mdlm_config *config, const char *key, const char *value);
+/* Writes one field as text that mdlm_config_set takes back. *out_len (NULL allowed) gets the length without the final 0; with a
+   cap too small (0 allowed, buf then may be NULL) nothing more than cap bytes is written, always ended by 0, and the status is OK:
+   compare out_len with cap. This holds for every (buf, cap, out_len) below. */
+MDLM_API mdlm_status mdlm_config_get(const mdlm_config *config, const char *key, char *buf, size_t cap, size_t *out_len);
+/* Number of keys, and the key with an index (NULL past the end). The text is the library's. */
+MDLM_API int32_t mdlm_config_key_count(void);
+MDLM_API const char *mdlm_config_key(int32_t index);
+/* Reads Megatron's command-line flags from argv[0 .. argc): "--num-layers 24", "--num-layers=24", and those without a value:
+   "--sequence-parallel", "--disable-bias-linear", "--swiglu", "--recompute-activations", ... Stops at the first word that is no
+   flag of the library's and writes to *used how many words were taken; call again behind a word that you handle yourself. A bad
+   value is CONFIG, and the config and *used are unchanged. argv may be NULL with argc 0. */
+MDLM_API mdlm_status mdlm_config_parse_flags(mdlm_config *config, int argc, const char *const *argv, int *used);
+/* Applies every rule on settings; the text of a failure names all that are broken, separated by "; ". */
+MDLM_API mdlm_status mdlm_config_validate(const mdlm_config *config);
+
+/* ------------------------------------------------------------------------------------------------------------ context */
+
+typedef struct mdlm_context mdlm_context;
+
+/* Memory of yours. alloc returns bytes > 0 bytes aligned to alignment (a power of two, at most 4096) or NULL; free gets what alloc
+   was given. Called on the thread that called the library, never from two threads of one context at once. */
+typedef struct mdlm_allocator {
+    void *(*alloc)(void *payload, size_t bytes, size_t alignment);
+    void (*free)(void *payload, void *memory, size_t bytes, size_t alignment);
+    void *payload;
+} mdlm_allocator;
+
+/* Threads of yours. parallel_for calls task(argument, index, worker) once for every index in [0, count), from any threads, and
+   returns when all are done. worker is in [0, num_threads), and no two running tasks have the same. num_threads does not change
+   results, only the scratch memory that is reserved. */
+typedef struct mdlm_threadpool {
+    int32_t num_threads;
+    void (*parallel_for)(void *payload, int64_t count, void (*task)(void *argument, int64_t index, int32_t worker), void *argument);
+    void *payload;
+} mdlm_threadpool;
+
+typedef struct mdlm_context_desc {
+    size_t struct_size;
+    int32_t api_version;                    /* MDLM_API_VERSION of the header you compiled with; 0 = not told */
+    mdlm_device_kind device;                /* (default CPU) */
+    int32_t device_index;                   /* (default 0; CPU and reference have only 0) */
+    int32_t num_threads;                    /* threads of the library's own pool (range 0 .. 1024; 0 = all cores this process may use) */
+    const mdlm_threadpool *threadpool;      /* yours instead; the struct is copied, the pool outlives the context (default NULL) */
+    const mdlm_allocator *device_allocator; /* arena, parameters, gradients; copied (default NULL = the library's) */
+    const mdlm_allocator *host_allocator;   /* host storage of offloaded tensors; copied (default NULL = the library's) */
+    void (*log)(void *payload, const char *line); /* called with remarks, during calls, on the calling thread (default NULL) */
+    void *log_payload;
+} mdlm_context_desc;
+#define MDLM_CONTEXT_DESC_INIT { sizeof(mdlm_context_desc), MDLM_API_VERSION, MDLM_DEVICE_CPU, 0, 0, NULL, NULL, NULL, NULL, NULL }
+MDLM_API mdlm_status mdlm_context_desc_init(mdlm_context_desc *desc, size_t struct_size);
+
+/* Makes a device, its threads and its memory available. desc NULL = CPU with all cores. UNSUPPORTED for a device that this build
+   does not have, THREAD when a thread cannot be made, MEMORY. */
+MDLM_API mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **out);
+/* NULL allowed. Blocks, plans and tapes made from it stay usable; the memory goes with the last of them. */
+MDLM_API void mdlm_context_destroy(mdlm_context *context);
+/* One line about the device: kind, threads, instruction set, matmul library and its version, what each dtype runs on. */
+MDLM_API mdlm_status mdlm_context_info(const mdlm_context *context, char *buf, size_t cap, size_t *out_len);
+/* The last error line of any thread on this context: for languages whose tasks change threads. */
+MDLM_API mdlm_status mdlm_context_last_error(const mdlm_context *context, char *buf, size_t cap, size_t *out_len);
+/* Returns when everything enqueued is done, and reports its errors. At once on CPU and reference. */
+MDLM_API mdlm_status mdlm_context_synchronize(mdlm_context *context);
+/* Device memory for languages without the device's runtime: bytes > 0, aligned to 256; free with the same bytes. */
+MDLM_API mdlm_status mdlm_context_alloc(mdlm_context *context, size_t bytes, void **out);
+MDLM_API mdlm_status mdlm_context_free(mdlm_context *context, void *memory, size_t bytes);
+/* Copies bytes between host and device memory in either direction; done on return. 0 bytes allowed. */
+MDLM_API mdlm_status mdlm_context_copy(mdlm_context *context, void *destination, const void *source, size_t bytes);
+
+typedef struct mdlm_context_stats {
+    size_t struct_size;
+    uint64_t arena_bytes;      /* reserved now, all blocks of the context */
+    uint64_t high_water_bytes; /* most of the arena that any call has used, from its start */
+    uint64_t host_bytes;       /* host storage reserved now */
+    uint64_t parameter_bytes;  /* owned by the library, with tables derived from the config */
+    uint64_t gradient_bytes;   /* owned by the library */
+    uint64_t allocations;      /* calls of the two allocators so far */
+} mdlm_context_stats;
+#define MDLM_CONTEXT_STATS_INIT { sizeof(mdlm_context_stats), 0, 0, 0, 0, 0, 0 }
+MDLM_API mdlm_status mdlm_context_stats_init(mdlm_context_stats *stats, size_t struct_size);
+MDLM_API mdlm_status mdlm_context_get_stats(const mdlm_context *context, mdlm_context_stats *stats);
+
+/* -------------------------------------------------------------------------------------------------------- shape, plan */
+
+/* What is reserved: upper bounds, within which shapes may change from batch to batch. */
+typedef struct mdlm_shape {
+    size_t struct_size;
+    int64_t seq_length;          /* longest sequence, in tokens (range 1 .. 2^24, must be set) */
+    int64_t micro_batch_size;    /* most sequences of a micro-batch (range 1 .. 2^20, must be set) */
+    int64_t max_tokens;          /* most tokens of a micro-batch (default 0 = seq_length * micro_batch_size) */
+    int64_t max_documents;       /* most packed documents (range 0 .. seq_length, default 0 = none are packed) */
+    int32_t in_flight;           /* most tapes between their forward and their backward (range 1 .. 65536, default 1) */
+    int32_t evaluate_in_flight;  /* forward without a tape is called while tapes are in flight (default 0) */
+    int32_t input_requires_grad; /* dx is wanted (default 1); 0 on a first stage whose embedding is frozen */
+    mdlm_input_storage input_storage; /* (default COPY) */
+    uint64_t max_bytes;          /* a plan whose peak_bytes exceeds it is refused with BUDGET (default 0 = no limit) */
+} mdlm_shape;
+#define MDLM_SHAPE_INIT { sizeof(mdlm_shape), 0, 0, 0, 0, 1, 0, 1, MDLM_INPUT_COPY, 0 }
+MDLM_API mdlm_status mdlm_shape_init(mdlm_shape *shape, size_t struct_size);
+
+/* Bytes, known before anything runs. peak_bytes is the size of the arena; the next three add up to at least it. */
+typedef struct mdlm_memory {
+    size_t struct_size;
+    uint64_t peak_bytes;      /* the arena: everything that forward, replay and backward use on the device, except what follows */
+    uint64_t fixed_bytes;     /* slots for the running hidden state and its gradient, staging slots of host storage */
+    uint64_t saved_bytes;     /* what one tape keeps from its forward to its backward */
+    uint64_t scratch_bytes;   /* the largest scratch of any layer, forward or backward */
+    uint64_t host_bytes;      /* host storage, all tapes */
+    uint64_t parameter_bytes; /* flat parameter buffer, and tables derived from the config (rotary) */
+    uint64_t gradient_bytes;  /* flat gradient buffer */
+} mdlm_memory;
+#define MDLM_MEMORY_INIT { sizeof(mdlm_memory), 0, 0, 0, 0, 0, 0, 0 }
+MDLM_API mdlm_status mdlm_memory_init(mdlm_memory *memory, size_t struct_size);
+
+typedef struct mdlm_plan mdlm_plan;
+
+/* For which machine a plan is made; needs none. */
+typedef struct mdlm_target {
+    size_t struct_size;
+    mdlm_device_kind device; /* (default CPU) */
+    int32_t num_threads;     /* scratch grows with it (default 0 = all cores this process may use) */
+} mdlm_target;
+#define MDLM_TARGET_INIT { sizeof(mdlm_target), MDLM_DEVICE_CPU, 0 }
+MDLM_API mdlm_status mdlm_target_init(mdlm_target *target, size_t struct_size);
+
+/* The plan that the config's recompute settings ask for. config, shape and target (NULL = defaults) are copied. A plan belongs to no
+   context and is free of threads: do not use one from two at once. */
+MDLM_API mdlm_status mdlm_plan_create(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, mdlm_plan **out);
+MDLM_API void mdlm_plan_destroy(mdlm_plan *plan);
+/* Storage of one tensor of one layer (0 .. num_layers - 1; num_layers is the final norm, whose only tensor is "input"; -1 = all
+   layers that have the tensor). Statistics go with their tensor. The first tensor of a layer, "input", is REPLAY exactly inside a unit
+   of several layers, and else KEEP, SHARD or HOST. Inside such a unit the others are KEEP or REPLAY. A storage that the tensor cannot have is
+   CONFIG. */
+MDLM_API mdlm_status mdlm_plan_set(mdlm_plan *plan, int64_t layer, const char *tensor, mdlm_storage storage);
+MDLM_API mdlm_status mdlm_plan_get(const mdlm_plan *plan, int64_t layer, const char *tensor, mdlm_storage *out);
+/* Makes one unit of layers [first, first + count): only its first input stays, and its layers are replayed together. count 1 splits
+   whatever unit the layer was in. Layers of units that are cut become units of one. */
+MDLM_API mdlm_status mdlm_plan_set_unit(mdlm_plan *plan, int64_t first, int64_t count);
+/* Name of the tensor with an index in a layer (layer as above, not -1); NULL past the end. The text is the library's. */
+MDLM_API const char *mdlm_plan_tensor(const mdlm_plan *plan, int64_t layer, int32_t index);
+
+typedef struct mdlm_plan_layer {
+    size_t struct_size;
+    int64_t unit_first;            /* first layer of its unit */
+    int64_t unit_count;            /* layers of its unit */
+    uint64_t saved_bytes;          /* in the arena from forward to backward, owned by this layer */
+    uint64_t host_bytes;           /* on the host from forward to backward */
+    uint64_t forward_bytes;        /* most of the arena above the layers before it, during its forward */
+    uint64_t backward_bytes;       /* the same during its replay and backward */
+    uint64_t most_alive_bytes;     /* most bytes alive at once, of the larger of those two: packing loss = larger / this */
+    uint64_t replayed_ops;         /* ops that its backward runs again */
+    uint64_t replayed_flops;       /* and their floating point operations, at the reserved shape */
+    uint64_t forward_flops;
+    uint64_t backward_flops;       /* without the replay */
+} mdlm_plan_layer;
+#define MDLM_PLAN_LAYER_INIT { sizeof(mdlm_plan_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+MDLM_API mdlm_status mdlm_plan_layer_init(mdlm_plan_layer *info, size_t struct_size);
+MDLM_API mdlm_status mdlm_plan_get_layer(const mdlm_plan *plan, int64_t layer, mdlm_plan_layer *info);
+MDLM_API mdlm_status mdlm_plan_memory(const mdlm_plan *plan, mdlm_memory *memory);
+/* A table to read: units, storage of each tensor, bytes, replay. */
+MDLM_API mdlm_status mdlm_plan_print(const mdlm_plan *plan, char *buf, size_t cap, size_t *out_len);
+/* JSON with one entry per layer and a digest of config, shape and t. from_json: config, shape and target must be those that the
+   plan was made for; all byte counts in the text are ignored and computed again. text need not end with 0. FORMAT names the place. */
+MDLM_API mdlm_status mdlm_plan_to_json(const mdlm_plan *plan, char *buf, size_t cap, size_t *out_len);
+MDLM_API mdlm_status mdlm_plan_from_json(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, const char *text,
+                                         size_t length, mdlm_plan **out);
+
+/* -------------------------------------------------------------------------------------------------------------- block */
+
+typedef struct mdlm_block mdlm_block;
+
+/* A block of config (copied, validated) on the context's device. Allocates no device memory. UNSUPPORTED for a dtype or t that the
+   device cannot run. */
+MDLM_API mdlm_status mdlm_block_create(mdlm_context *context, const mdlm_config *config, mdlm_block **out);
+MDLM_API void mdlm_block_destroy(mdlm_block *block);
+/* The plan that mdlm_block_reserve(block, shape, NULL) would take: as mdlm_plan_create, for this block's frozen parameters and this
+   context's device and threads. Change it with mdlm_plan_set and hand it to reserve. */
+MDLM_API mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_plan **out);
+/* Allocates everything that running needs: parameters and gradients (the first time, unless bound), the arena, host storage,
+   the tape pool. plan: what each layer keeps; only its units and storages are used, so one from JSON or for other bounds will do
+   (NULL = the config's settings). Again with another shape or plan: parameters and gradients stay. STATE while tapes exist, BUDGET past
+   max_bytes (the text says the peak), MEMORY; after a failure the reservation is what it was before. */
+MDLM_API mdlm_status mdlm_block_reserve(mdlm_block *block, const mdlm_shape *shape, const mdlm_plan *plan);
+/* Memory of the reservation; STATE before the first. */
+MDLM_API mdlm_status mdlm_block_memory(const mdlm_block *block, mdlm_memory *memory);
+
+/* ----------------------------------------------------------------------------------------------------------- parameters */
+
+/* Names follow Megatron: "layers.3.self_attention.linear_qkv.weight" (3 counts from the first layer of the model, layer_offset
+   included), "final_layernorm.weight". linear_qkv is packed per group: its query heads, its key, its value. */
+typedef struct mdlm_param_desc {
+    size_t struct_size;
+    const char *name;         /* the library's, as long as the block lives */
+    int64_t layer;            /* 0 .. num_layers - 1 in this block, num_layers for the final norm */
+    int32_t ndim;             /* 1 or 2 */
+    int32_t requires_grad;
+    int64_t full_shape[2];    /* over all ranks */
+    int64_t local_shape[2];   /* on this rank */
+    int32_t partition_dim;    /* dimension that is split over ranks; -1 = replicated (count it once in a norm) */
+    int32_t partition_stride; /* as Megatron's: 2 for a gated linear_fc1 (gate and up split apart), else 1 */
+    mdlm_dtype dtype;
+    mdlm_dtype grad_dtype;
+    uint64_t offset_bytes;    /* in the flat parameter buffer */
+    uint64_t bytes;
+    uint64_t grad_offset_bytes; /* in the flat gradient buffer; frozen parameters take no room there */
+    uint64_t grad_bytes;        /* 0 when frozen */
+} mdlm_param_desc;
+#define MDLM_PARAM_DESC_INIT { sizeof(mdlm_param_desc), NULL, 0, 0, 0, { 0, 0 }, { 0, 0 }, 0, 0, 0, 0, 0, 0, 0, 0 }
+MDLM_API mdlm_status mdlm_param_desc_init(mdlm_param_desc *desc, size_t struct_size);
+
+MDLM_API mdlm_status mdlm_param_count(const mdlm_block *block, int64_t *out);
+MDLM_API mdlm_status mdlm_param_info(const mdlm_block *block, int64_t index, mdlm_param_desc *desc);
+/* Index of the parameter with a name; NOT_FOUND. */
+MDLM_API mdlm_status mdlm_param_find(const mdlm_block *block, const char *name, int64_t *out);
+/* Freezes (0) or frees (1) a parameter. Before the first reserve; STATE after it. */
+MDLM_API mdlm_status mdlm_param_set_requires_grad(mdlm_block *block, int64_t index, int32_t requires_grad);
+/* Uses your memory instead of the library's, before or after reserve, while no tape is in flight: flat buffers laid out as
+   mdlm_param_info says, aligned to 256, alive as long as the block. NULL with 0 bytes = leave that one. Values are taken as
+   they are: parameters count as changed, gradients are not zeroed. */
+MDLM_API mdlm_status mdlm_params_bind(mdlm_block *block, void *params, size_t params_bytes, void *grads, size_t grads_bytes);
+/* The same for one parameter, aligned to 64; NULL = leave that one. */
+MDLM_API mdlm_status mdlm_param_bind(mdlm_block *block, int64_t index, void *param, void *grad);
+/* Device addresses of a parameter and of its gradient (*grad NULL when frozen); either out may be NULL. STATE before reserve or bind.
+   Say mdlm_params_changed after writing through them. */
+MDLM_API mdlm_status mdlm_param_data(mdlm_block *block, int64_t index, void **param, void **grad);
+/* Initial values: weights normal (init_method_std, output_init_std), biases 0, norms 1. Depends on seed, names and shapes only. */
+MDLM_API mdlm_status mdlm_params_init(mdlm_block *block, uint64_t seed);
+/* Writes (reads) a box of a parameter from (to) host memory, in coordinates of the full tensor, or of a part of it: "q", "k", "v" of
+   linear_qkv, "gate", "up" of a gated linear_fc1 (NULL = the whole). start and count have ndim entries (NULL = all of it). host holds
+   the product of the counts in dtype (converted, rounding to nearest even), bytes is its size and must be exact. Each rank takes what it has. */
+MDLM_API mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count,
+                                      mdlm_dtype dtype, const void *host, size_t bytes);
+MDLM_API mdlm_status mdlm_param_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count,
+                                     mdlm_dtype dtype, void *host, size_t bytes);
+/* The same for the gradient; STATE when frozen. */
+MDLM_API mdlm_status mdlm_param_grad_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count,
+                                          mdlm_dtype dtype, void *host, size_t bytes);
+/* Say that parameters were written from outside (an optimizer step through mdlm_param_data). A tape remembers the version that its
+   forward ran with, and a backward after a change is STATE. */
+MDLM_API mdlm_status mdlm_params_changed(mdlm_block *block);
+/* Sets all gradients to 0. Needed before the first backward (or its overwrite_grads) and after one that failed. */
+MDLM_API mdlm_status mdlm_zero_grads(mdlm_block *block);
+
+/* --------------------------------------------------------------------------------------------------------- batch, tape */
+
+typedef struct mdlm_batch {
+    size_t struct_size;
+    int64_t seq_length;       /* s (range 1 .. reserved, must be set) */
+    int64_t micro_batch_size; /* b (range 1 .. reserved, must be set; 1 with packed documents) */
+    int32_t training;         /* dropout on; independent of whether there is a tape (default 0) */
+    mdlm_mask_type attention_mask_type; /* (default 0 = the config's) */
+    const int32_t *cu_seqlens; /* num_documents + 1 rising offsets from 0 to s, host memory, copied; NULL = the tape's (see
+                                  mdlm_tape_set_documents), or none if that has none */
+    int64_t num_documents;    /* (range 0 .. reserved; 0 with cu_seqlens NULL) */
+    uint64_t seed;            /* of dropout (default 0) */
+    uint32_t step;            /* training step, for dropout (default 0) */
+    uint32_t micro_batch_index; /* within the step, for dropout (range 0 .. 65535, default 0) */
+} mdlm_batch;
+#define MDLM_BATCH_INIT { sizeof(mdlm_batch), 0, 0, 0, MDLM_MASK_DEFAULT, NULL, 0, 0, 0, 0 }
+MDLM_API mdlm_status mdlm_batch_init(mdlm_batch *batch, size_t struct_size);
+
+typedef struct mdlm_io {
+    size_t struct_size;
+    int32_t ndim;         /* 3 */
+    mdlm_dtype dtype;
+    int64_t shape[3];     /* of x, y, dx and dy on this rank: [s, b, h], or [b, s, h] with batch_first */
+    uint64_t bytes;       /* of each */
+} mdlm_io;
+#define MDLM_IO_INIT { sizeof(mdlm_io), 0, 0, { 0, 0, 0 }, 0 }
+MDLM_API mdlm_status mdlm_io_init(mdlm_io *io, size_t struct_size);
+/* What forward expects and makes for a batch. */
+MDLM_API mdlm_status mdlm_block_io(const mdlm_block *block, const mdlm_batch *batch, mdlm_io *io);
+/* Does what a new shape needs ahead of time (matmul primitives), so that forward and backward allocate nothing for it. The reserved
+   bounds are prepared by reserve; other shapes by their first forward, if not here. The last 16 shapes stay prepared. */
+MDLM_API mdlm_status mdlm_block_prepare(mdlm_block *block, const mdlm_batch *batch);
+
+typedef struct mdlm_tape mdlm_tape;
+/* Takes a tape from the pool of in_flight that reserve made; STATE when all are taken. */
+MDLM_API mdlm_status mdlm_tape_create(mdlm_block *block, mdlm_tape **out);
+/* Empties a tape that ran forward and shall not run backward. */
+MDLM_API mdlm_status mdlm_tape_reset(mdlm_tape *tape);
+/* Gives the tape back to the pool. */
+MDLM_API void mdlm_tape_destroy(mdlm_tape *tape);
+/* Copies packed documents for the next forwards with this tape whose batch has no cu_seqlens: num_documents + 1 offsets. NULL with 0
+   = none. For languages that may not pass a pointer inside a struct. */
+MDLM_API mdlm_status mdlm_tape_set_documents(mdlm_tape *tape, const int32_t *cu_seqlens, int64_t num_documents);
+
+/* Counted while running, since the tape's last forward began. */
+typedef struct mdlm_tape_stats {
+    size_t struct_size;
+    uint64_t saved_bytes;      /* arena bytes that the forward left, rounded as allocated */
+    uint64_t host_bytes;       /* host bytes that it left */
+    uint64_t high_water_bytes; /* most of the arena used, counted from its start */
+    uint64_t forward_ops, forward_flops;
+    uint64_t backward_ops, backward_flops;   /* without the replay */
+    uint64_t replayed_ops, replayed_flops;
+    uint64_t replayed_matmul_flops;          /* linears and attention only */
+} mdlm_tape_stats;
+#define MDLM_TAPE_STATS_INIT { sizeof(mdlm_tape_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+MDLM_API mdlm_status mdlm_tape_stats_init(mdlm_tape_stats *stats, size_t struct_size);
+MDLM_API mdlm_status mdlm_tape_get_stats(const mdlm_tape *tape, mdlm_tape_stats *stats);
+
+/* ---------------------------------------------------------------------------------------------------------------- run */
+
+/* y = block(x). x and y: device memory as mdlm_block_io says. tape NULL: evaluation, nothing is saved. With a tape: it must be empty
+   (new, reset or finished by backward). Errors: SHAPE for a batch that was not reserved for, STATE (not reserved; tape full; evaluation
+   while tapes are in flight without evaluate_in_flight). After a failure inside, y is undefined and the tape empty. */
+MDLM_API mdlm_status mdlm_block_forward(mdlm_block *block, const mdlm_batch *batch, const void *x, mdlm_tape *tape, void *y);
+
+typedef struct mdlm_backward_options {
+    size_t struct_size;
+    int32_t overwrite_grads; /* parameter gradients are assigned instead of added: first micro-batch of a step (default 0) */
+    /* Called once for each layer that has trainable parameters, from the last to the first, as soon as its gradients are final; the final
+       norm is layer num_layers. On the calling thread. Another status than OK stops the backward with CALLBACK. It may not call into the
+       same context (BUSY). (default NULL) */
+    mdlm_status (*grad_ready)(void *payload, int64_t layer);
+    void *payload;
+} mdlm_backward_options;
+#define MDLM_BACKWARD_OPTIONS_INIT { sizeof(mdlm_backward_options), 0, NULL, NULL }
+MDLM_API mdlm_status mdlm_backward_options_init(mdlm_backward_options *options, size_t struct_size);
+
+/* Gradients of the forward that the tape holds: dx (NULL exactly when nothing wants it: allowed with input_requires_grad 0, required
+   non-NULL with 1) is assigned, parameter gradients are added. The tape is empty afterwards. STATE: tape empty; parameters changed since
+   its forward; gradients dirty after a backward that failed inside (zero them, or overwrite). After a failure inside the tape is empty
+   and the gradients are dirty. */
+MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,224 @@
+// Settings from and to text. Numbers do not depend on the locale, and doubles are written with the fewest digits that read back the same.
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/config.hpp"
+#include "base/config_table.hpp"
+#include "base/status.hpp"
+
+namespace mdlm {
+namespace table {
+namespace {
+
+template <class T>
+T load(const mdlm_config &config, const Field &field) {
+    T value;
+    std::memcpy(&value, reinterpret_cast<const char *>(&config) + field.offset, sizeof value);
+    return value;
+}
+template <class T>
+void store(mdlm_config &config, const Field &field, T value) {
+    std::memcpy(reinterpret_cast<char *>(&config) + field.offset, &value, sizeof value);
+}
+
+// Any kind but a real number.
+int64_t whole(const mdlm_config &config, const Field &field) {
+    if (field.kind == Kind::int64) return load<int64_t>(config, field);
+    return field.kind == Kind::modules ? int64_t{load<uint32_t>(config, field)} : int64_t{load<int32_t>(config, field)};
+}
+
+template <class T>
+std::string number(T value) {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value);
+    return {digits, end.ptr};
+}
+
+template <class T>
+bool read(std::string_view text, T &value) {
+    const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+    return end.ec == std::errc{} && end.ptr == text.data() + text.size();
+}
+
+// ASCII only, so that it does not depend on the locale.
+bool same(std::string_view a, std::string_view b) {
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+    if (a.size() != b.size()) return false;
+    for (size_t i = 0; i < a.size(); ++i)
+        if (lower(a[i]) != lower(b[i])) return false;
+    return true;
+}
+
+const Name *named(const Field &field, std::string_view text) {
+    for (const Name &name : field.names)
+        if (same(text, name.text)) return &name;
+    return nullptr;
+}
+const Name *named(const Field &field, int64_t value) {
+    for (const Name &name : field.names)
+        if (name.value == value) return &name;
+    return nullptr;
+}
+
+int64_t known_bits(const Field &field) {
+    int64_t all = 0;
+    for (const Name &name : field.names) all |= name.value;
+    return all;
+}
+
+std::string expected(const Field &field, bool with_numbers) {
+    const Range &r = field.range;
+    switch (field.kind) {
+    case Kind::int64:
+    case Kind::int32: {
+        const int64_t most = field.kind == Kind::int64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
+        return r.high == most ? "an integer >= " + number(r.low) : "an integer in " + number(r.low) + " .. " + number(r.high);
+    }
+    case Kind::real:
+        if (std::isinf(r.real_high)) return (r.low_open ? "a number > " : "a number >= ") + number(r.real_low);
+        return std::string("a number in ") + (r.low_open ? "(" : "[") + number(r.real_low) + ", " + number(r.real_high) +
+               (r.high_open ? ")" : "]");
+    case Kind::boolean: return with_numbers ? "0 or 1" : "true or false";
+    case Kind::enumeration:
+    case Kind::modules: break;
+    }
+    std::string list = field.kind == Kind::enumeration ? "one of " : with_numbers ? "bits of " : "default, or some joined by commas of ";
+    const char *between = "";
+    for (const Name &name : field.names) {
+        if (named(field, name.value) != &name) continue;  // another spelling
+        list += between + std::string(name.text) + (with_numbers ? " (" + number(name.value) + ")" : "");
+        between = ", ";
+    }
+    return list;
+}
+
+bool parse_modules(const Field &field, std::string_view text, uint32_t &bits) {
+    bits = 0;
+    if (same(text, "default")) return true;
+    for (bool more = true; more;) {
+        const size_t comma = text.find(',');
+        const Name *name = named(field, text.substr(0, comma));
+        if (name == nullptr) return false;
+        bits |= static_cast<uint32_t>(name->value);
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return true;
+}
+
+// False when the text is no value of that kind. The range is checked elsewhere.
+bool read_value(mdlm_config &config, const Field &field, std::string_view text) {
+    switch (field.kind) {
+    case Kind::int64: {
+        int64_t value = 0;
+        if (!read(text, value)) return false;
+        store(config, field, value);
+        return true;
+    }
+    case Kind::int32: {
+        int32_t value = 0;
+        if (!read(text, value)) return false;
+        store(config, field, value);
+        return true;
+    }
+    case Kind::real: {
+        double value = 0;
+        if (!read(text, value)) return false;
+        store(config, field, value);
+        return true;
+    }
+    case Kind::boolean: {
+        const bool yes = same(text, "true") || text == "1";
+        if (!yes && !same(text, "false") && text != "0") return false;
+        store(config, field, int32_t{yes});
+        return true;
+    }
+    case Kind::enumeration: {
+        const Name *name = named(field, text);
+        if (name == nullptr) return false;
+        store(config, field, name->value);
+        return true;
+    }
+    case Kind::modules: {
+        uint32_t bits = 0;
+        if (!parse_modules(field, text, bits)) return false;
+        store(config, field, bits);
+        return true;
+    }
+    }
+    return false;
+}
+
+}  // namespace
+
+bool has_text(const mdlm_config &config, const Field &field) {
+    if (field.kind == Kind::real) return true;
+    const int64_t value = whole(config, field);
+    if (field.kind == Kind::boolean) return value == 0 || value == 1;
+    if (field.kind == Kind::enumeration) return named(field, value) != nullptr;
+    return field.kind != Kind::modules || (value & ~known_bits(field)) == 0;
+}
+
+std::string text(const mdlm_config &config, const Field &field) {
+    if (field.kind == Kind::real) return number(load<double>(config, field));
+    const int64_t value = whole(config, field);
+    if (!has_text(config, field) || field.kind == Kind::int64 || field.kind == Kind::int32) return number(value);
+    if (field.kind == Kind::boolean) return value != 0 ? "true" : "false";
+    if (field.kind == Kind::enumeration) return named(field, value)->text;
+    if (value == 0) return "default";
+    std::string list;
+    for (const Name &name : field.names)
+        if ((value & name.value) != 0) list += (list.empty() ? "" : ",") + std::string(name.text);
+    return list;
+}
+
+std::string out_of_range(const mdlm_config &config, const Field &field) {
+    bool inside = has_text(config, field);
+    const Range &r = field.range;
+    if (field.kind == Kind::real) {
+        const double v = load<double>(config, field);  // comparisons with NaN are false
+        inside = std::isfinite(v) && (r.low_open ? v > r.real_low : v >= r.real_low) && (r.high_open ? v < r.real_high : v <= r.real_high);
+    } else if (field.kind == Kind::int64 || field.kind == Kind::int32) {
+        const int64_t v = whole(config, field);
+        inside = v >= r.low && v <= r.high;
+        if (!inside && is_default(config, field)) return field.key + (" is not set: expected " + expected(field, true));
+    }
+    return inside ? "" : std::string(field.key) + " = " + text(config, field) + ": expected " + expected(field, true);
+}
+
+void parse(mdlm_config &config, const Field &field, std::string_view value) {
+    mdlm_config next = config;
+    if (!read_value(next, field, value) || (!out_of_range(next, field).empty() && !is_default(next, field)))
+        fail(MDLM_ERROR_CONFIG, "%s = \"%.*s\": expected %s", field.key, static_cast<int>(value.size() < 80 ? value.size() : 80), value.data(),
+             expected(field, false).c_str());
+    config = next;
+}
+
+}  // namespace table
+
+namespace {
+
+const table::Field &field_of(std::string_view key) {
+    const table::Field *field = table::find(key);
+    if (field == nullptr)
+        fail(MDLM_ERROR_NOT_FOUND, "no setting is called \"%.*s\"", static_cast<int>(key.size() < 80 ? key.size() : 80), key.data());
+    return *field;
+}
+
+}  // namespace
+
+void config_set(mdlm_config &config, std::string_view key, std::string_view value) { table::parse(config, field_of(key), value); }
+
+std::string config_get(const mdlm_config &config, std::string_view key) {
+    const table::Field &field = field_of(key);
+    if (!table::has_text(config, field)) fail(MDLM_ERROR_CONFIG, "%s", table::out_of_range(config, field).c_str());
+    return table::text(config, field);
+}
+
+int32_t config_key_count() { return static_cast<int32_t>(table::fields().size()); }
+
+const char *config_key(int32_t index) { return index < 0 || index >= config_key_count() ? nullptr : table::fields()[size_t(index)].key; }
+
+}  // namespace mdlm
