@@ -1,0 +1,42 @@
+// What the attention kernels share: heads as matrices, and which keys a tile of queries sees.
+#pragma once
+#include <algorithm>
+
+#include "device/cpu/tiles.hpp"
+#include "device/kernels.hpp"
+
+namespace mdlm::cpu {
+
+inline constexpr int64_t tile_q = 64, tile_k = 64;
+
+// Head i of group g in sequence b as a matrix [s, d].
+inline Matrix head_of(const Attention &a, const Heads &h, int64_t b, int64_t g, int64_t i) {
+    const int64_t token = (a.tokens.batch_first ? 1 : a.tokens.batch) * h.row_stride;
+    return {a.dtype, h.base, a.tokens.row(0, b) * h.row_stride + g * h.group_stride + i * h.head_stride, token};
+}
+inline void write_row(const Attention &a, const Heads &h, int64_t b, int64_t g, int64_t i, int64_t s, int64_t n, const float *from) {
+    const Matrix m = head_of(a, h, b, g, i);
+    write(a.dtype, h.base, m.offset + s * m.row, n, from);
+}
+
+// Keys that queries [q0, q0 + rows) see: row r sees [first[r], last[r]), all of them together lie in [low, high).
+struct Seen {
+    int64_t first[tile_q], last[tile_q], low, high;
+    Seen(const Mask &mask, int64_t q0, int64_t rows) : low(mask.first(q0)), high(mask.last(q0)) {
+        for (int64_t r = 0; r < rows; ++r) {
+            first[r] = mask.first(q0 + r);
+            last[r] = mask.last(q0 + r);
+            low = std::min(low, first[r]);
+            high = std::max(high, last[r]);
+        }
+    }
+    // Of the keys [k0, k0 + n), those that row r sees, counted from k0.
+    int64_t begin(int64_t r, int64_t k0, int64_t n) const { return std::clamp<int64_t>(first[r] - k0, 0, n); }
+    int64_t end(int64_t r, int64_t k0, int64_t n) const { return std::max(begin(r, k0, n), std::clamp<int64_t>(last[r] - k0, 0, n)); }
+};
+
+inline uint64_t probability_index(const Attention &a, int64_t b, int64_t head, int64_t q, int64_t k) {
+    return static_cast<uint64_t>(((b * a.heads + head) * a.tokens.seq + q) * a.tokens.seq + k);
+}
+
+}  // namespace mdlm::cpu

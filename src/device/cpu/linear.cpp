@@ -1,0 +1,144 @@
+#include "device/cpu/linear.hpp"
+
+#include "device/cpu/kernels.hpp"
+#include "device/cpu/spans.hpp"
+#include "device/cpu/tasks.hpp"
+
+namespace mdlm::cpu {
+namespace {
+
+constexpr int64_t generations = 16;
+// Scratch of one thread for a library's product. A tile that wants more is made smaller.
+constexpr int64_t scratch_cap = int64_t{1} << 20;
+constexpr int64_t tile_rows = 256, least_rows = 32, least_columns = 128, enough_tasks = 16;
+
+int64_t stride() { return std::max(scratch_cap, own_workspace()); }
+
+Matmul matmul_of(Kernel kernel, DType type, int64_t m, int64_t n, int64_t k, bool bias, bool accumulate) {
+    switch (kernel) {
+    case Kernel::linear_forward: return {type, type, m, n, k, false, true, k, k, n, bias, false};
+    case Kernel::linear_dgrad: return {type, type, m, k, n, false, false, n, k, k, false, false};
+    default: return {type, wide(type), n, k, m, true, false, n, k, k, false, accumulate};
+    }
+}
+
+}  // namespace
+
+int64_t linear_workspace(int32_t threads) { return mul(stride(), threads); }
+
+Linears::Linears(int32_t workers) : workers_(workers), library_(make_library(workers)) {}
+
+bool Linears::Plan::by_library() const {
+    return primitives[0][0] || primitives[0][1] || primitives[1][0] || primitives[1][1];
+}
+
+void Linears::begin_shape() {
+    ++generation_;
+    std::erase_if(plans_, [this](const auto &entry) { return entry.second.generation <= generation_ - generations; });
+}
+
+void Linears::prepare(Kernel kernel, const KernelSize &s) {
+    if (kernel == Kernel::linear_forward) plan({kernel, s.dtype, s.rows, s.n, s.k, s.bias, false});
+    if (kernel == Kernel::linear_dgrad) plan({kernel, s.dtype, s.rows, s.n, s.k, false, false});
+    if (kernel == Kernel::linear_wgrad) plan({kernel, s.dtype, s.rows, s.n, s.k, false, s.accumulate});
+}
+
+Linears::Plan &Linears::plan(const Key &key) {
+    auto found = plans_.find(key);
+    if (found == plans_.end()) found = plans_.emplace(key, make(key)).first;
+    found->second.generation = generation_;
+    return found->second;
+}
+
+Linears::Plan Linears::make(const Key &key) {
+    Plan plan;
+    plan.matmul = matmul_of(key.kernel, key.type, key.m, key.n, key.k, key.bias, key.accumulate);
+    const int64_t m = plan.matmul.m, n = plan.matmul.n;
+    if (library_ && library_->runs(key.type)) {
+        plan.rows = std::min(m, tile_rows);
+        const int64_t across = std::max<int64_t>(1, std::min(ceil_div(enough_tasks, ceil_div(m, plan.rows)), n / least_columns));
+        plan.columns = std::min(n, ceil_div(ceil_div(n, across), 64) * 64);
+        bool too_large = true;
+        while (too_large) {
+            if (make_primitives(plan, &too_large)) return plan;
+            if (plan.columns > least_columns) plan.columns = ceil_div(plan.columns / 2, 64) * 64;
+            else if (plan.rows > least_rows) plan.rows = ceil_div(plan.rows / 2, least_rows) * least_rows;
+            else break;
+        }
+    }
+    plan.rows = std::min(m, own_tile);
+    plan.columns = std::min(n, own_tile);
+    return plan;
+}
+
+// All or none. too_large: the library could, with more scratch.
+bool Linears::make_primitives(Plan &plan, bool *too_large) {
+    std::unique_ptr<Primitive> made[2][2];
+    *too_large = false;
+    for (const bool down : {false, true})
+        for (const bool across : {false, true}) {
+            const int64_t count = uses(plan, down, across);
+            if (count == 0) continue;
+            Matmul tile = plan.matmul;
+            tile.m = down ? plan.matmul.m % plan.rows : plan.rows;
+            tile.n = across ? plan.matmul.n % plan.columns : plan.columns;
+            int64_t scratch = 0;
+            made[down][across] = library_->make(tile, static_cast<int32_t>(std::min<int64_t>(count, workers_)), scratch_cap, &scratch);
+            if (!made[down][across]) {
+                *too_large = scratch > scratch_cap;
+                return false;
+            }
+        }
+    for (const bool down : {false, true})
+        for (const bool across : {false, true}) plan.primitives[down][across] = std::move(made[down][across]);
+    return true;
+}
+
+// Tiles of one kind.
+int64_t Linears::uses(const Plan &plan, bool down, bool across) const {
+    const int64_t rows = down ? plan.down_edge() : plan.tiles_down() - plan.down_edge();
+    const int64_t columns = across ? plan.across_edge() : plan.tiles_across() - plan.across_edge();
+    return rows * columns;
+}
+
+void Linears::run(Pool &pool, const Plan &plan, const Operands &all, void *workspace) {
+    const Matmul &p = plan.matmul;
+    const int64_t across_count = plan.tiles_across();
+    FirstError error;
+    pool.each(plan.tiles_down() * across_count, [&](int64_t i, int32_t worker) {
+        const int64_t down_at = i / across_count, across_at = i % across_count, i0 = down_at * plan.rows, j0 = across_at * plan.columns;
+        Matmul tile = p;
+        tile.m = std::min(plan.rows, p.m - i0);
+        tile.n = std::min(plan.columns, p.n - j0);
+        const Operands o{at(p.type, all.a, p.a_transposed ? i0 : i0 * p.lda), at(p.type, all.b, p.b_transposed ? j0 * p.ldb : j0),
+                         p.bias ? at(p.type, all.bias, j0) : nullptr, at(p.out, all.c, i0 * p.ldc + j0)};
+        void *scratch = static_cast<char *>(workspace) + worker * stride();
+        if (!plan.by_library()) {
+            run_own(tile, o, static_cast<float *>(scratch));
+            return;
+        }
+        const bool down = tile.m < plan.rows, across = tile.n < plan.columns;
+        // A set of arguments by tile where there is one for each tile, else by worker.
+        const int64_t inner = across_count - plan.across_edge();
+        const int64_t ordinal = across ? (down ? 0 : down_at) : (down ? across_at : down_at * inner + across_at);
+        const auto set = static_cast<int32_t>(uses(plan, down, across) <= workers_ ? ordinal : worker);
+        try {
+            plan.primitives[down][across]->run(set, worker, o, scratch);
+        } catch (const Error &e) {
+            error.keep(i, e);
+        }
+    });
+    error.rethrow();
+}
+
+void Linears::forward(Pool &pool, const LinearForward &a) {
+    run(pool, plan({Kernel::linear_forward, a.dtype, a.m, a.n, a.k, a.bias != nullptr, false}), {a.x, a.w, a.bias, a.y}, a.workspace);
+}
+void Linears::dgrad(Pool &pool, const LinearDgrad &a) {
+    run(pool, plan({Kernel::linear_dgrad, a.dtype, a.m, a.n, a.k, false, false}), {a.dy, a.w, nullptr, a.dx}, a.workspace);
+}
+void Linears::wgrad(Pool &pool, const LinearWgrad &a) {
+    run(pool, plan({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}), {a.dy, a.x, nullptr, a.dw}, a.workspace);
+}
+
+}  // namespace mdlm::cpu

@@ -1,0 +1,49 @@
+// A matrix product, and who can run one: a library (oneDNN, when built with it and when it has a good implementation), or our own loop.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "base/dtype.hpp"
+
+namespace mdlm::cpu {
+
+// c[m, n] = a[m, k] b[k, n] (+ bias[n]), or c += a b. A transposed matrix is stored with its rows and columns exchanged; lda, ldb, ldc
+// are distances between stored rows, in elements.
+struct Matmul {
+    DType type;  // of a, b, bias
+    DType out;   // of c: type or f32
+    int64_t m, n, k;
+    bool a_transposed, b_transposed;
+    int64_t lda, ldb, ldc;
+    bool bias, accumulate;
+};
+struct Operands {
+    const void *a, *b, *bias;
+    void *c;
+};
+
+// One product made ready to run. It has `sets` of arguments; two runs at the same time must use two.
+class Primitive {
+public:
+    virtual ~Primitive() = default;
+    // Single-threaded, on the calling thread. Allocates nothing of ours. Throws Error(MDLM_ERROR_DEVICE).
+    virtual void run(int32_t set, int32_t worker, const Operands &operands, void *scratch) = 0;
+};
+
+class Library {
+public:
+    virtual ~Library() = default;
+    virtual const char *name() const = 0;        // with its version
+    virtual bool runs(DType type) const = 0;     // false: its products of this dtype are refused or slow on this CPU
+    // Null when the library has nothing good for this product (then *scratch is 0), or when it wants more scratch than scratch_cap.
+    virtual std::unique_ptr<Primitive> make(const Matmul &matmul, int32_t sets, int64_t scratch_cap, int64_t *scratch) = 0;
+};
+// Null when built without. Throws Error(MDLM_ERROR_DEVICE).
+std::unique_ptr<Library> make_library(int32_t workers);
+
+// Our own loop, on any product; `workspace` holds own_workspace bytes.
+inline constexpr int64_t own_tile = 128;
+void run_own(const Matmul &matmul, const Operands &operands, float *workspace);
+int64_t own_workspace();
+
+}  // namespace mdlm::cpu
