@@ -1,0 +1,38 @@
+// The layer as data: buffers, parameters, and ops in the order in which they run. Everything else is derived from this.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.hpp"
+#include "op/op.hpp"
+
+namespace mdlm {
+
+struct Param {
+    std::string name;            // without the layer's prefix: "mlp.linear_fc1.weight"
+    int64_t full[2] = {0, 1};    // rows, columns; ndim 1: columns 1
+    int32_t ndim = 1;
+    int32_t partition_dim = -1;  // over tensor-parallel ranks; -1 replicated
+    int32_t partition_stride = 1;
+    enum class Init { weight, output_weight, bias, norm_weight } init = Init::bias;
+    int64_t local(int dim, int64_t t) const { return dim == partition_dim ? full[dim] / t : full[dim]; }
+};
+
+struct Program {
+    std::vector<Buffer> buffers;
+    std::vector<std::unique_ptr<Op>> ops;
+    std::vector<Param> params;
+    BufferId input = no_buffer, output = no_buffer;
+    // The op that assigns a buffer; -1 for the input.
+    int32_t producer(BufferId id) const;
+    // Index of the main buffer with a name; no_buffer.
+    BufferId find(const std::string &name) const;
+};
+
+// One pre-norm transformer layer. Buffers' names are those of the plan; t > 1 has its collectives in it.
+Program make_layer_program(const Config &config);
+// The norm after the last layer, a program of its own.
+Program make_final_norm_program(const Config &config);
+
+}  // namespace mdlm

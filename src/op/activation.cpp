@@ -1,0 +1,55 @@
+// GELU (Hendrycks, Gimpel, arXiv 1606.08415), squared ReLU (So et al., arXiv 2109.08668), gated units (Shazeer, arXiv 2002.05202).
+#include "op/activation.hpp"
+
+namespace mdlm {
+namespace {
+
+class Base : public Op {
+public:
+    explicit Base(const ActivationSpec &spec) : spec_(spec) {}
+
+protected:
+    int64_t elements(Extent e) const { return e.tokens * spec_.width; }
+    int64_t inputs() const { return spec_.gated() ? 2 : 1; }
+    ActivationSpec spec_;
+};
+
+class BackwardOp final : public Base {
+public:
+    using Base::Base;  // in: dm, g; out: dg
+    const char *name() const override { return "activation_backward"; }
+    void run(const Call &c) const override {
+        c.device.activation_backward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[1], c.in[0], c.out[0]});
+    }
+    Cost cost(Extent e) const override { return {12 * elements(e), (2 * inputs() + 1) * elements(e) * size_of(spec_.dtype), false}; }
+    std::vector<int32_t> in_place() const override { return {1}; }
+};
+
+class ForwardOp final : public Base {
+public:
+    using Base::Base;
+    const char *name() const override { return "activation"; }
+    void run(const Call &c) const override {
+        c.device.activation_forward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[0], c.out[0]});
+    }
+    Cost cost(Extent e) const override { return {8 * elements(e), (inputs() + 1) * elements(e) * size_of(spec_.dtype), false}; }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        if (dy == no_buffer || !d.wants(in[0])) return;
+        auto op = std::make_unique<BackwardOp>(spec_);
+        op->in = {dy, in[0]};
+        op->out = {d.new_gradient(in[0])};
+        d.emit(std::move(op));
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_activation(const ActivationSpec &spec, BufferId g, BufferId m) {
+    auto op = std::make_unique<ForwardOp>(spec);
+    op->in = {g};
+    op->out = {m};
+    return op;
+}
+
+}  // namespace mdlm

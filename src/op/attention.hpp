@@ -1,0 +1,29 @@
+#pragma once
+#include "op/op.hpp"
+
+namespace mdlm {
+
+struct AttentionSpec {
+    DType dtype = DType::f32;
+    int64_t heads = 0, groups = 0, d = 0;  // on this rank
+    double scale = 0.0, dropout = 0.0;
+    HeadLayout q, k, v;  // in their buffers
+    HeadLayout context;
+    Attention shape(const RunState &state) const;
+    KernelSize size(Extent e) const;
+    int64_t flops(Extent e) const;  // of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off
+};
+
+// Gradients of q, k and v go to the gradients of the buffers they stand in, each written once.
+// Fused: q, k, v -> context, log-sum-exp. Backward reads all of them.
+std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context, BufferId lse);
+
+// Unfused, in three steps. Backward reads probabilities, v; probabilities; q, k. Scores are read by nobody's backward.
+std::unique_ptr<Op> make_attention_scores(const AttentionSpec &spec, BufferId q, BufferId k, BufferId scores);
+std::unique_ptr<Op> make_attention_softmax(const AttentionSpec &spec, BufferId scores, BufferId probabilities);
+std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v, BufferId context);
+
+// The gradient buffer of `forward` for an op that assigns a part of it: what an earlier op began, or a new one.
+BufferId shared_gradient(Derivative &d, BufferId forward);
+
+}  // namespace mdlm

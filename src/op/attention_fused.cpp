@@ -1,0 +1,95 @@
+// Softmax attention without the [s, s] tensors: online softmax forward (Milakov, Gimelshein, arXiv 1805.02867), probabilities rebuilt from
+// the log-sum-exp in backward (Dao et al., arXiv 2205.14135, algorithm 4; Dao, arXiv 2307.08691).
+#include "base/sizes.hpp"
+#include "op/attention.hpp"
+
+namespace mdlm {
+
+Attention AttentionSpec::shape(const RunState &state) const {
+    Attention a{};
+    a.dtype = dtype, a.tokens = state.tokens, a.mask = state.mask;
+    a.dropout = state.dropout(dropout, Site::probabilities);
+    a.heads = heads, a.groups = groups, a.d = d, a.scale = scale;
+    return a;
+}
+
+KernelSize AttentionSpec::size(Extent e) const {
+    KernelSize s{};
+    s.dtype = dtype, s.rows = e.tokens, s.seq = e.seq, s.heads = heads, s.groups = groups, s.d = d;
+    return s;
+}
+
+int64_t AttentionSpec::flops(Extent e) const { return mul(mul(2 * e.seq, e.tokens), mul(heads, d)); }
+
+BufferId shared_gradient(Derivative &d, BufferId forward) {
+    const BufferId begun = d.gradient(forward);
+    return begun != no_buffer ? begun : d.new_gradient(forward);
+}
+
+namespace {
+
+int64_t qkvo_bytes(const AttentionSpec &s, Extent e) { return e.tokens * 2 * (s.heads + s.groups) * s.d * size_of(s.dtype); }
+
+class BackwardOp final : public Op {
+public:
+    explicit BackwardOp(const AttentionSpec &spec) : spec_(spec) {}
+    // in: dcontext, q, k, v, context, lse; out: gradients of the buffers of q, k, v
+    const char *name() const override { return "attention_backward"; }
+    void run(const Call &c) const override {
+        const DType t = spec_.dtype;
+        AttentionBackward a{};
+        a.shape = spec_.shape(c.state);
+        a.dcontext = spec_.context.at(c.in[0], t);
+        a.q = spec_.q.at(c.in[1], t), a.k = spec_.k.at(c.in[2], t), a.v = spec_.v.at(c.in[3], t);
+        a.context = spec_.context.at(c.in[4], t), a.lse = c.in[5];
+        a.dq = spec_.q.at(c.out[0], t), a.dk = spec_.k.at(c.out[1], t), a.dv = spec_.v.at(c.out[2], t);
+        a.workspace = c.workspace;
+        c.device.attention_backward(a);
+    }
+    // Four products; the fifth, which rebuilds the scores, is the kernel's own replay and not counted.
+    Cost cost(Extent e) const override { return {4 * spec_.flops(e), 2 * qkvo_bytes(spec_, e), true}; }
+    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_backward, spec_.size(e)); }
+
+private:
+    AttentionSpec spec_;
+};
+
+class ForwardOp final : public Op {
+public:
+    explicit ForwardOp(const AttentionSpec &spec) : spec_(spec) {}
+    const char *name() const override { return "attention"; }
+    void run(const Call &c) const override {
+        const DType t = spec_.dtype;
+        AttentionForward a{};
+        a.shape = spec_.shape(c.state);
+        a.q = spec_.q.at(c.in[0], t), a.k = spec_.k.at(c.in[1], t), a.v = spec_.v.at(c.in[2], t);
+        a.context = spec_.context.at(c.out[0], t), a.lse = c.out[1];
+        a.workspace = c.workspace;
+        c.device.attention_forward(a);
+    }
+    Cost cost(Extent e) const override { return {2 * spec_.flops(e), qkvo_bytes(spec_, e), true}; }
+    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_forward, spec_.size(e)); }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        if (dy == no_buffer || !d.wants(in[0])) return;  // q, k and v come from one linear: all are wanted or none
+        auto op = std::make_unique<BackwardOp>(spec_);
+        op->in = {dy, in[0], in[1], in[2], out[0], out[1]};
+        const BufferId dq = shared_gradient(d, in[0]), dk = shared_gradient(d, in[1]), dv = shared_gradient(d, in[2]);
+        op->out = {dq, dk, dv};
+        d.emit(std::move(op));
+    }
+
+private:
+    AttentionSpec spec_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context, BufferId lse) {
+    auto op = std::make_unique<ForwardOp>(spec);
+    op->in = {q, k, v};
+    op->out = {context, lse};
+    return op;
+}
+
+}  // namespace mdlm

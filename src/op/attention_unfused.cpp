@@ -1,0 +1,135 @@
+// Softmax attention with scores and probabilities as tensors of the program (Vaswani et al., arXiv 1706.03762, eq. 1). Probabilities are
+// kept once, before dropout; dropped ones are made from the counters while they are used (arXiv 2205.05198, section 4 stores both).
+#include "base/sizes.hpp"
+#include "op/attention.hpp"
+
+namespace mdlm {
+namespace {
+
+class UnfusedOp : public Op {
+public:
+    explicit UnfusedOp(const AttentionSpec &spec) : spec_(spec) {}
+
+protected:
+    int64_t pairs(Extent e) const { return mul(mul(e.tokens, e.seq), spec_.heads); }
+    int64_t head_bytes(Extent e) const { return e.tokens * spec_.heads * spec_.d * size_of(spec_.dtype); }
+    int64_t pair_bytes(Extent e) const { return pairs(e) * size_of(spec_.dtype); }
+    AttentionSpec spec_;
+};
+
+class ScoresBackwardOp final : public UnfusedOp {
+public:
+    using UnfusedOp::UnfusedOp;  // in: dscores, q, k; out: gradients of the buffers of q, k
+    const char *name() const override { return "attention_scores_backward"; }
+    void run(const Call &c) const override {
+        const DType t = spec_.dtype;
+        c.device.attn_scores_backward({spec_.shape(c.state), c.in[0], spec_.q.at(c.in[1], t), spec_.k.at(c.in[2], t),
+                                       spec_.q.at(c.out[0], t), spec_.k.at(c.out[1], t), c.workspace});
+    }
+    Cost cost(Extent e) const override { return {2 * spec_.flops(e), pair_bytes(e) + 4 * head_bytes(e), true}; }
+    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attn_scores_backward, spec_.size(e)); }
+};
+
+class SoftmaxBackwardOp final : public UnfusedOp {
+public:
+    using UnfusedOp::UnfusedOp;  // in: dprobabilities, probabilities; out: dscores
+    const char *name() const override { return "attention_softmax_backward"; }
+    void run(const Call &c) const override { c.device.attn_softmax_backward({spec_.shape(c.state), c.in[1], c.in[0], c.out[0]}); }
+    Cost cost(Extent e) const override { return {4 * pairs(e), 3 * pair_bytes(e), false}; }
+    std::vector<int32_t> in_place() const override { return {0}; }
+};
+
+class ContextBackwardOp final : public UnfusedOp {
+public:
+    using UnfusedOp::UnfusedOp;  // in: dcontext, probabilities, v; out: dprobabilities, gradient of the buffer of v
+    const char *name() const override { return "attention_context_backward"; }
+    void run(const Call &c) const override {
+        const DType t = spec_.dtype;
+        c.device.attn_context_backward({spec_.shape(c.state), c.in[1], spec_.v.at(c.in[2], t), spec_.context.at(c.in[0], t), c.out[0],
+                                        spec_.v.at(c.out[1], t), c.workspace});
+    }
+    Cost cost(Extent e) const override { return {2 * spec_.flops(e), 2 * pair_bytes(e) + 3 * head_bytes(e), true}; }
+    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attn_context_backward, spec_.size(e)); }
+};
+
+class ScoresOp final : public UnfusedOp {
+public:
+    using UnfusedOp::UnfusedOp;
+    const char *name() const override { return "attention_scores"; }
+    void run(const Call &c) const override {
+        const DType t = spec_.dtype;
+        c.device.attn_scores({spec_.shape(c.state), spec_.q.at(c.in[0], t), spec_.k.at(c.in[1], t), c.out[0]});
+    }
+    Cost cost(Extent e) const override { return {spec_.flops(e), pair_bytes(e) + 2 * head_bytes(e), true}; }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        if (dy == no_buffer || !d.wants(in[0])) return;
+        auto op = std::make_unique<ScoresBackwardOp>(spec_);
+        op->in = {dy, in[0], in[1]};
+        const BufferId dq = shared_gradient(d, in[0]), dk = shared_gradient(d, in[1]);
+        op->out = {dq, dk};
+        d.emit(std::move(op));
+    }
+};
+
+class SoftmaxOp final : public UnfusedOp {
+public:
+    using UnfusedOp::UnfusedOp;
+    const char *name() const override { return "attention_softmax"; }
+    void run(const Call &c) const override { c.device.attn_softmax({spec_.shape(c.state), c.in[0], c.out[0]}); }
+    Cost cost(Extent e) const override { return {5 * pairs(e), 2 * pair_bytes(e), false}; }
+    std::vector<int32_t> in_place() const override { return {0}; }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        if (dy == no_buffer || !d.wants(in[0])) return;
+        auto op = std::make_unique<SoftmaxBackwardOp>(spec_);
+        op->in = {dy, out[0]};
+        op->out = {d.new_gradient(in[0])};
+        d.emit(std::move(op));
+    }
+};
+
+class ContextOp final : public UnfusedOp {
+public:
+    using UnfusedOp::UnfusedOp;
+    const char *name() const override { return "attention_context"; }
+    void run(const Call &c) const override {
+        const DType t = spec_.dtype;
+        c.device.attn_context({spec_.shape(c.state), c.in[0], spec_.v.at(c.in[1], t), spec_.context.at(c.out[0], t)});
+    }
+    Cost cost(Extent e) const override { return {spec_.flops(e), pair_bytes(e) + 2 * head_bytes(e), true}; }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        if (dy == no_buffer || !d.wants(in[0])) return;
+        auto op = std::make_unique<ContextBackwardOp>(spec_);
+        op->in = {dy, in[0], in[1]};
+        const BufferId dp = d.new_gradient(in[0]), dv = shared_gradient(d, in[1]);
+        op->out = {dp, dv};
+        d.emit(std::move(op));
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_attention_scores(const AttentionSpec &spec, BufferId q, BufferId k, BufferId scores) {
+    auto op = std::make_unique<ScoresOp>(spec);
+    op->in = {q, k};
+    op->out = {scores};
+    return op;
+}
+
+std::unique_ptr<Op> make_attention_softmax(const AttentionSpec &spec, BufferId scores, BufferId probabilities) {
+    auto op = std::make_unique<SoftmaxOp>(spec);
+    op->in = {scores};
+    op->out = {probabilities};
+    return op;
+}
+
+std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v, BufferId context) {
+    auto op = std::make_unique<ContextOp>(spec);
+    op->in = {probabilities, v};
+    op->out = {context};
+    return op;
+}
+
+}  // namespace mdlm

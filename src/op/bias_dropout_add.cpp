@@ -1,0 +1,68 @@
+#include "op/bias_dropout_add.hpp"
+
+#include "base/sizes.hpp"
+#include "op/linear.hpp"
+
+namespace mdlm {
+namespace {
+
+class Base : public Op {
+public:
+    explicit Base(const BiasDropoutAddSpec &spec) : spec_(spec) {}
+
+protected:
+    int64_t elements(Extent e) const { return ceil_div(e.tokens, spec_.split) * spec_.width; }
+    BiasDropoutAddSpec spec_;
+};
+
+class BackwardOp final : public Base {
+public:
+    using Base::Base;
+    const char *name() const override { return "dropout_backward"; }
+    void run(const Call &c) const override {
+        c.device.dropout_backward({spec_.dtype, c.state.tokens, spec_.width, c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.out[0]});
+    }
+    Cost cost(Extent e) const override { return {elements(e), 2 * elements(e) * size_of(spec_.dtype), false}; }
+    std::vector<int32_t> in_place() const override { return {0}; }
+};
+
+class ForwardOp final : public Base {
+public:
+    using Base::Base;
+    const char *name() const override { return "bias_dropout_add"; }
+    void run(const Call &c) const override {
+        c.device.bias_dropout_add({spec_.dtype, c.state.tokens, spec_.width, c.state.dropout(spec_.dropout, spec_.site), c.in[0],
+                                   c.param(spec_.bias), c.in[1], c.out[0]});
+    }
+    Cost cost(Extent e) const override { return {3 * elements(e), 3 * elements(e) * size_of(spec_.dtype), false}; }
+    std::vector<int32_t> in_place() const override { return {0, 1}; }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        if (dy == no_buffer) return;
+        const bool dx = d.wants(in[0]), dbias = d.trains(spec_.bias);
+        if (dx || dbias) {
+            BufferId of_x = dy;  // without dropout the gradient of x is that of y
+            if (spec_.dropout != 0.0) {
+                auto op = std::make_unique<BackwardOp>(spec_);
+                op->in = {dy};
+                of_x = d.new_like(in[0], "gradient");
+                op->out = {of_x};
+                d.emit(std::move(op));
+            }
+            if (dx) d.set_gradient(in[0], of_x);
+            if (dbias) d.emit(make_bias_gradient(spec_.dtype, spec_.width, spec_.split, spec_.bias, of_x));
+        }
+        if (d.wants(in[1])) d.set_gradient(in[1], dy);  // the other readers of the residual add theirs
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_bias_dropout_add(const BiasDropoutAddSpec &spec, BufferId x, BufferId residual, BufferId y) {
+    auto op = std::make_unique<ForwardOp>(spec);
+    op->in = {x, residual};
+    op->out = {y};
+    return op;
+}
+
+}  // namespace mdlm

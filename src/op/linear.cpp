@@ -1,0 +1,134 @@
+// y = x W^T + b; dx = dy W; dW = dy^T x; db = column sums of dy.
+#include "op/linear.hpp"
+
+#include "base/sizes.hpp"
+#include "op/collective.hpp"
+
+namespace mdlm {
+namespace {
+
+class LinearBase : public Op {
+public:
+    explicit LinearBase(const LinearSpec &spec) : spec_(spec) {}
+    Cost cost(Extent e) const override {
+        const int64_t m = e.tokens, values = m * spec_.n + m * spec_.k + spec_.n * spec_.k;
+        return {mul(mul(2 * m, spec_.n), spec_.k), values * size_of(spec_.dtype), true};
+    }
+    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(kernel(), size(e)); }
+    // A gradient is assigned or added to, as the caller of backward says, so both kernels are made ready.
+    void prepare(Device &device, Extent e) const override {
+        KernelSize s = size(e);
+        device.prepare(kernel(), s);
+        if (kernel() != Kernel::linear_wgrad) return;
+        s.accumulate = !s.accumulate;
+        device.prepare(kernel(), s);
+    }
+
+protected:
+    virtual Kernel kernel() const = 0;
+    KernelSize size(Extent e) const {
+        KernelSize s{};
+        s.dtype = spec_.dtype, s.rows = e.tokens, s.n = spec_.n, s.k = spec_.k, s.bias = spec_.bias != no_param;
+        return s;
+    }
+    LinearSpec spec_;
+};
+
+class DgradOp final : public LinearBase {
+public:
+    using LinearBase::LinearBase;
+    const char *name() const override { return "linear_dgrad"; }
+    void run(const Call &c) const override {
+        c.device.linear_dgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight), c.out[0], c.workspace});
+    }
+
+protected:
+    Kernel kernel() const override { return Kernel::linear_dgrad; }
+};
+
+class WgradOp final : public LinearBase {
+public:
+    using LinearBase::LinearBase;
+    const char *name() const override { return "linear_wgrad"; }
+    void run(const Call &c) const override {
+        c.device.linear_wgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1], c.grad(spec_.weight),
+                               c.state.accumulate, c.workspace});
+    }
+
+protected:
+    Kernel kernel() const override { return Kernel::linear_wgrad; }
+};
+
+class BiasGradOp final : public Op {
+public:
+    BiasGradOp(DType dtype, int64_t width, int64_t split, ParamId bias) : dtype_(dtype), width_(width), split_(split), bias_(bias) {}
+    const char *name() const override { return "bias_grad"; }
+    void run(const Call &c) const override {
+        c.device.bias_grad({dtype_, rows(c.state.extent()), width_, c.in[0], c.grad(bias_), c.state.accumulate, c.workspace});
+    }
+    Cost cost(Extent e) const override { return {rows(e) * width_, rows(e) * width_ * size_of(dtype_), false}; }
+    int64_t workspace(const Traits &t, Extent e) const override {
+        KernelSize s{};
+        s.dtype = dtype_, s.rows = rows(e), s.n = width_;
+        return t.workspace(Kernel::bias_grad, s);
+    }
+
+private:
+    int64_t rows(Extent e) const { return ceil_div(e.tokens, split_); }
+    DType dtype_;
+    int64_t width_, split_;
+    ParamId bias_;
+};
+
+class LinearOp final : public LinearBase {
+public:
+    using LinearBase::LinearBase;
+    const char *name() const override { return "linear"; }
+    void run(const Call &c) const override {
+        c.device.linear_forward({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight), c.param(spec_.bias),
+                                 c.out[0], c.workspace});
+    }
+    // Parameter gradients come first: the input's last reader is then behind when its gradient is born.
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        if (dy == no_buffer) return;
+        if (d.trains(spec_.weight)) {
+            auto op = std::make_unique<WgradOp>(spec_);
+            op->in = {dy, in[0]};
+            d.emit(std::move(op));
+        }
+        if (d.trains(spec_.bias)) d.emit(make_bias_gradient(spec_.dtype, spec_.n, 1, spec_.bias, dy));
+        if (!d.wants(in[0])) return;
+        auto op = std::make_unique<DgradOp>(spec_);
+        op->in = {dy};
+        if (!spec_.reduce_input_gradient) {
+            op->out = {d.new_gradient(in[0])};
+            d.emit(std::move(op));
+            return;
+        }
+        const BufferId part = d.new_like(in[0], "partial");
+        op->out = {part};
+        d.emit(std::move(op));
+        d.emit(make_collective(Collective::all_reduce, d.buffer(in[0]), part, d.new_gradient(in[0])));
+    }
+
+protected:
+    Kernel kernel() const override { return Kernel::linear_forward; }
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_linear(const LinearSpec &spec, BufferId x, BufferId y) {
+    auto op = std::make_unique<LinearOp>(spec);
+    op->in = {x};
+    op->out = {y};
+    return op;
+}
+
+std::unique_ptr<Op> make_bias_gradient(DType dtype, int64_t width, int64_t split, ParamId bias, BufferId dy) {
+    auto op = std::make_unique<BiasGradOp>(dtype, width, split, bias);
+    op->in = {dy};
+    return op;
+}
+
+}  // namespace mdlm

@@ -1,0 +1,95 @@
+// LayerNorm: y = (x - mean) rstd w + b (Ba et al., arXiv 1607.06450, eq. 4). RMSNorm: y = x rstd w (Zhang, Sennrich, arXiv 1910.07467, eq. 4).
+#include "op/norm.hpp"
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+namespace {
+
+class Norm : public Op {
+public:
+    explicit Norm(const NormSpec &spec) : spec_(spec) {}
+
+protected:
+    int64_t rows(Extent e) const { return ceil_div(e.tokens, spec_.split); }
+    // Statistics of the rows of this batch stand behind each other, so the mean's place depends on the batch.
+    void *mean(void *stats, Extent e) const {
+        return spec_.rms ? nullptr : static_cast<char *>(stats) + rows(e) * size_of(wide(spec_.dtype));
+    }
+    int64_t passes_bytes(Extent e, int64_t tensors) const { return tensors * rows(e) * spec_.width * size_of(spec_.dtype); }
+    NormSpec spec_;
+};
+
+class NormBackwardOp final : public Norm {
+public:
+    // in: dy, x, stats [, add]; out: [dx]
+    NormBackwardOp(const NormSpec &spec, bool add, bool dx, bool dweight, bool dbias)
+        : Norm(spec), add_(add), dx_(dx), dweight_(dweight), dbias_(dbias) {}
+    const char *name() const override { return "norm_backward"; }
+    void run(const Call &c) const override {
+        const Extent e = c.state.extent();
+        NormBackward a{};
+        a.dtype = spec_.dtype;
+        a.rows = rows(e), a.width = spec_.width;
+        a.rms = spec_.rms, a.zero_centered = spec_.zero_centered, a.epsilon = spec_.epsilon;
+        a.dy = c.in[0], a.x = c.in[1], a.weight = c.param(spec_.weight);
+        a.rstd = c.in[2], a.mean = mean(c.in[2], e);
+        a.add = add_ ? c.in[3] : nullptr;
+        a.dx = dx_ ? c.out[0] : nullptr;
+        a.dweight = dweight_ ? c.grad(spec_.weight) : nullptr;
+        a.dbias = dbias_ ? c.grad(spec_.bias) : nullptr;
+        a.accumulate = c.state.accumulate;
+        a.workspace = c.workspace;
+        c.device.norm_backward(a);
+    }
+    Cost cost(Extent e) const override { return {12 * rows(e) * spec_.width, passes_bytes(e, 3 + add_), false}; }
+    std::vector<int32_t> in_place() const override { return add_ ? std::vector<int32_t>{0, 3} : std::vector<int32_t>{0}; }
+    int64_t workspace(const Traits &t, Extent e) const override {
+        KernelSize size{};
+        size.dtype = spec_.dtype, size.rows = rows(e), size.n = spec_.width, size.bias = spec_.bias != no_param;
+        return t.workspace(Kernel::norm_backward, size);
+    }
+
+private:
+    bool add_, dx_, dweight_, dbias_;
+};
+
+class NormForwardOp final : public Norm {
+public:
+    using Norm::Norm;
+    const char *name() const override { return "norm"; }
+    void run(const Call &c) const override {
+        const Extent e = c.state.extent();
+        NormForward a{};
+        a.dtype = spec_.dtype;
+        a.rows = rows(e), a.width = spec_.width;
+        a.rms = spec_.rms, a.zero_centered = spec_.zero_centered, a.epsilon = spec_.epsilon;
+        a.x = c.in[0], a.weight = c.param(spec_.weight), a.bias = c.param(spec_.bias);
+        a.y = c.out[0], a.rstd = c.out[1], a.mean = mean(c.out[1], e);
+        c.device.norm_forward(a);
+    }
+    Cost cost(Extent e) const override { return {5 * rows(e) * spec_.width, passes_bytes(e, 2), false}; }
+    std::vector<int32_t> in_place() const override { return {0}; }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        const bool dx = d.wants(in[0]), dweight = d.trains(spec_.weight), dbias = d.trains(spec_.bias);
+        if (dy == no_buffer || !(dx || dweight || dbias)) return;
+        const BufferId add = dx ? d.gradient(in[0]) : no_buffer;
+        auto op = std::make_unique<NormBackwardOp>(spec_, add != no_buffer, dx, dweight, dbias);
+        op->in = {dy, in[0], out[1]};
+        if (add != no_buffer) op->in.push_back(add);
+        if (dx) op->out = {d.new_gradient(in[0])};
+        d.emit(std::move(op));
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_norm(const NormSpec &spec, BufferId x, BufferId y, BufferId stats) {
+    auto op = std::make_unique<NormForwardOp>(spec);
+    op->in = {x};
+    op->out = {y, stats};
+    return op;
+}
+
+}  // namespace mdlm

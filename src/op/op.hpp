@@ -1,0 +1,115 @@
+// An op of the layer program: which buffers it reads and writes, what its backward needs, what it costs, how it runs on a device.
+// Ops know nothing of policies, plans or addresses.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "device/device.hpp"
+
+namespace mdlm {
+
+// The two sizes that change from batch to batch.
+struct Extent {
+    int64_t tokens = 0;  // s * b
+    int64_t seq = 0;     // s
+};
+
+using BufferId = int32_t;
+inline constexpr BufferId no_buffer = -1;
+using ParamId = int32_t;  // of one layer
+inline constexpr ParamId no_param = -1;
+
+// Storage that is assigned once (its parts may be assigned by different ops). A policy gives it a storage class.
+struct Buffer {
+    std::string name;
+    DType dtype = DType::f32;
+    int64_t per_token = 0;    // elements for each token, and
+    int64_t per_pair = 0;     // for each pair (token, position of the sequence)
+    int64_t split = 1;        // tokens are split over this many ranks (sequence parallelism)
+    BufferId main = no_buffer;// statistics name the buffer whose storage class they share; others themselves
+    int64_t bytes(Extent e) const;
+};
+
+struct Cost {
+    int64_t flops = 0;   // floating point operations; 0 for a copy
+    int64_t bytes = 0;   // read and written
+    bool matmul = false; // linear or attention
+};
+
+// What is the same for all ops of one run of one layer.
+struct RunState {
+    Tokens tokens;
+    Mask mask;
+    bool training = false;
+    uint64_t seed = 0;
+    uint32_t step = 0, micro_batch = 0;
+    uint32_t layer = 0;              // in the whole model
+    const void *cos = nullptr, *sin = nullptr;
+    const void *const *params = nullptr;  // of this layer, by ParamId
+    void *const *grads = nullptr;
+    bool accumulate = true;
+    Extent extent() const { return {tokens.rows(), tokens.seq}; }
+    Dropout dropout(double probability, Site site) const;
+};
+
+struct Call {
+    Device &device;
+    Comm &comm;
+    const RunState &state;
+    void *const *in;   // as Op::in
+    void *const *out;  // as Op::out
+    void *workspace;
+    const void *param(ParamId id) const { return id == no_param ? nullptr : state.params[id]; }
+    void *grad(ParamId id) const { return id == no_param ? nullptr : state.grads[id]; }
+};
+
+class Derivative;
+
+class Op {
+public:
+    virtual ~Op() = default;
+    virtual const char *name() const = 0;
+    virtual void run(const Call &call) const = 0;
+    virtual Cost cost(Extent extent) const = 0;
+    // Appends the ops of the backward, for what the derivative says is wanted. Only ops of the forward program have one.
+    virtual void differentiate(Derivative &) const {}
+    // Index of an input over which output 0 may be written, in order of preference.
+    virtual std::vector<int32_t> in_place() const { return {}; }
+    virtual int64_t workspace(const Traits &, Extent) const { return 0; }
+    virtual void prepare(Device &, Extent) const {}
+
+    std::vector<BufferId> in, out;
+    std::vector<ParamId> params;  // that it reads
+};
+
+// The backward of a program while it is being written, last forward op first.
+class Derivative {
+public:
+    virtual ~Derivative() = default;
+    // Does anything want the gradient of this buffer?
+    virtual bool wants(BufferId forward) const = 0;
+    virtual bool trains(ParamId param) const = 0;
+    // The gradient of a buffer so far; no_buffer when nothing has contributed yet.
+    virtual BufferId gradient(BufferId forward) const = 0;
+    // A new buffer, shaped like the forward one, that becomes its gradient.
+    virtual BufferId new_gradient(BufferId forward) = 0;
+    // A new buffer of that shape that stands for nothing yet.
+    virtual BufferId new_like(BufferId forward, const char *suffix) = 0;
+    // The gradient of `forward` is what is in `gradient`.
+    virtual void set_gradient(BufferId forward, BufferId gradient) = 0;
+    virtual const Buffer &buffer(BufferId id) const = 0;
+    virtual void emit(std::unique_ptr<Op> op) = 0;
+};
+
+// Where heads stand in rows of a buffer, in elements.
+struct HeadLayout {
+    int64_t offset = 0, row_stride = 0, group_stride = 0, head_stride = 0;
+    Heads at(void *base, DType dtype) const {
+        return {static_cast<char *>(base) + offset * size_of(dtype), row_stride, group_stride, head_stride};
+    }
+};
+
+}  // namespace mdlm

@@ -1,0 +1,104 @@
+// Norm of every query and key head over its channels (Henry et al., arXiv 2010.04245, as used by diffusion models), then the rotary embedding
+// (Su et al., arXiv 2104.09864, eq. 34). One op with one rounding: the normed, unrotated q and k are no tensors of the program.
+#include "op/qk_norm_rope.hpp"
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+namespace {
+
+class Base : public Op {
+public:
+    explicit Base(const QkNormRopeSpec &spec) : spec_(spec) {}
+
+protected:
+    QkNormRope arguments(const Call &c, void *qkv, void *stats) const {
+        const QkNormRopeSpec &s = spec_;
+        QkNormRope a{};
+        a.dtype = s.dtype;
+        a.tokens = c.state.tokens, a.mask = c.state.mask;
+        a.heads = s.heads, a.groups = s.groups, a.d = s.d, a.rotary_dim = s.rotary_dim, a.interleaved = s.interleaved;
+        a.cos = c.state.cos, a.sin = c.state.sin;
+        a.norm = s.norm, a.rms = s.rms, a.zero_centered = s.zero_centered, a.epsilon = s.epsilon;
+        a.q_weight = c.param(s.q_weight), a.q_bias = c.param(s.q_bias), a.k_weight = c.param(s.k_weight), a.k_bias = c.param(s.k_bias);
+        if (qkv != nullptr) a.q = s.q.at(qkv, s.dtype), a.k = s.k.at(qkv, s.dtype);
+        if (s.norm) {  // rstd of all query rows, of all key rows, then the means
+            const int64_t unit = c.state.tokens.rows() * size_of(wide(s.dtype));
+            char *at = static_cast<char *>(stats);
+            a.q_rstd = at, a.k_rstd = at + unit * s.heads;
+            if (!s.rms) a.q_mean = at + unit * (s.heads + s.groups), a.k_mean = at + unit * (2 * s.heads + s.groups);
+        }
+        return a;
+    }
+    int64_t elements(Extent e) const { return e.tokens * (spec_.heads + spec_.groups) * spec_.d; }
+    QkNormRopeSpec spec_;
+};
+
+class BackwardOp final : public Base {
+public:
+    // in: gradient of rotated [, qkv, stats]; out: gradient of qkv, its q and k parts
+    BackwardOp(const QkNormRopeSpec &spec, bool train_q_weight, bool train_q_bias, bool train_k_weight, bool train_k_bias)
+        : Base(spec), train_{train_q_weight, train_q_bias, train_k_weight, train_k_bias} {}
+    const char *name() const override { return "qk_norm_rope_backward"; }
+    void run(const Call &c) const override {
+        QkNormRopeBackward a{};
+        a.forward = spec_.norm ? arguments(c, c.in[1], c.in[2]) : arguments(c, nullptr, nullptr);
+        a.dq_out = spec_.q_out.at(c.in[0], spec_.dtype), a.dk_out = spec_.k_out.at(c.in[0], spec_.dtype);
+        a.dq = spec_.q.at(c.out[0], spec_.dtype), a.dk = spec_.k.at(c.out[0], spec_.dtype);
+        a.dq_weight = train_[0] ? c.grad(spec_.q_weight) : nullptr;
+        a.dq_bias = train_[1] ? c.grad(spec_.q_bias) : nullptr;
+        a.dk_weight = train_[2] ? c.grad(spec_.k_weight) : nullptr;
+        a.dk_bias = train_[3] ? c.grad(spec_.k_bias) : nullptr;
+        a.accumulate = c.state.accumulate;
+        a.workspace = c.workspace;
+        c.device.qk_norm_rope_backward(a);
+    }
+    Cost cost(Extent e) const override {
+        return {(spec_.norm ? 18 : 6) * elements(e), (spec_.norm ? 3 : 2) * elements(e) * size_of(spec_.dtype), false};
+    }
+    int64_t workspace(const Traits &t, Extent e) const override {
+        KernelSize s{};
+        s.dtype = spec_.dtype, s.rows = e.tokens, s.heads = spec_.heads, s.groups = spec_.groups, s.d = spec_.d;
+        return t.workspace(Kernel::qk_norm_rope_backward, s);
+    }
+
+private:
+    bool train_[4];
+};
+
+class ForwardOp final : public Base {
+public:
+    using Base::Base;
+    const char *name() const override { return "qk_norm_rope"; }
+    void run(const Call &c) const override {
+        QkNormRope a = arguments(c, c.in[0], spec_.norm ? c.out[1] : nullptr);
+        a.q_out = spec_.q_out.at(c.out[0], spec_.dtype), a.k_out = spec_.k_out.at(c.out[0], spec_.dtype);
+        c.device.qk_norm_rope(a);
+    }
+    Cost cost(Extent e) const override { return {(spec_.norm ? 11 : 6) * elements(e), 2 * elements(e) * size_of(spec_.dtype), false}; }
+    void differentiate(Derivative &d) const override {
+        const BufferId dy = d.gradient(out[0]);
+        const bool trained = d.trains(spec_.q_weight) || d.trains(spec_.q_bias) || d.trains(spec_.k_weight) || d.trains(spec_.k_bias);
+        if (dy == no_buffer || !(d.wants(in[0]) || trained)) return;
+        auto op = std::make_unique<BackwardOp>(spec_, d.trains(spec_.q_weight), d.trains(spec_.q_bias), d.trains(spec_.k_weight),
+                                               d.trains(spec_.k_bias));
+        op->in = {dy};
+        if (spec_.norm) op->in.insert(op->in.end(), {in[0], out[1]});
+        // The attention has begun the gradient of qkv with its v part; where nothing wants it, it is a place to write.
+        const BufferId dqkv = d.gradient(in[0]);
+        op->out = {dqkv != no_buffer ? dqkv : d.new_gradient(in[0])};
+        d.emit(std::move(op));
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_qk_norm_rope(const QkNormRopeSpec &spec, BufferId qkv, BufferId rotated, BufferId stats) {
+    auto op = std::make_unique<ForwardOp>(spec);
+    op->in = {qkv};
+    op->out = {rotated};
+    if (spec.norm) op->out.push_back(stats);
+    return op;
+}
+
+}  // namespace mdlm
