@@ -1,0 +1,90 @@
+// The whole block laid out before anything runs: which steps run in which order, and where every byte is.
+//
+//   arena = [ x slots | dx slots | staging slots ]  fixed
+//           [ saved stack of each tape ]            forward pushes frames, backward pops them
+//           [ slab ]                                scratch; with one tape in flight it starts right above the frame in use
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/policy.hpp"
+
+namespace mdlm {
+
+struct Place {
+    enum class Kind {
+        none,
+        caller,   // the caller's x, y, dy or dx
+        x_slot, dx_slot, staging,  // offset is a slot's number while composing; then they are `fixed`
+        fixed,    // from the start of the arena
+        stack,    // from the start of the tape's stack
+        slab      // from the start of the slab
+    } kind = Kind::none;
+    int64_t offset = 0;
+};
+
+struct Entry {
+    enum class Kind {
+        copy_input,    // caller's x -> x
+        forward,       // schedule->forward
+        backward,      // schedule->backward
+        to_host,       // staged values -> the tape's host storage
+        from_host,     // and back
+        shard_input,   // this rank's share of x -> frame
+        gather_input   // frames of all ranks -> x
+    } kind = Kind::forward;
+    int64_t item = 0;
+    bool replay = false;  // a forward during backward
+    const Schedule *schedule = nullptr;
+    const Layout *layout = nullptr;
+    Place frame, slab, x, y, dy, dx, staging;
+    int64_t host = 0;  // offset of the item in the tape's host storage
+};
+
+struct ItemPlan {
+    int64_t saved_bytes = 0, host_bytes = 0;
+    int64_t base = 0;                              // of its unit's frame in the stack
+    int64_t forward_bytes = 0, backward_bytes = 0; // most used above what earlier units saved
+    int64_t most_alive_bytes = 0;                  // of the larger of the two
+    int64_t forward_flops = 0, backward_flops = 0, replayed_flops = 0, replayed_ops = 0;
+};
+
+struct BlockPlanInput {
+    Programs programs;
+    Policies policies;
+    std::vector<std::vector<char>> trains;  // by item and ParamId
+    Traits traits;
+    Extent bound;
+    int64_t in_flight = 1, group_size = 1;
+    bool evaluate_in_flight = false, input_requires_grad = true, borrow_input = false;
+};
+
+struct BlockPlan {
+    BlockPlanInput input;
+    std::vector<std::shared_ptr<const Differentiated>> layers;  // by item
+    std::vector<Entry> forward, backward, evaluate;
+    std::vector<ItemPlan> items;
+    int64_t fixed_bytes = 0;
+    int64_t stack_bytes = 0;   // of one tape
+    int64_t slab_origin = 0;   // Place::slab counts from here
+    int64_t scratch_bytes = 0; // highest slab of any entry
+    int64_t peak_bytes = 0;
+    int64_t host_bytes = 0;    // of one tape
+    bool wants_dx = false;
+
+    // Schedules and layouts, shared by layers that are alike.
+    struct ScheduleKey {
+        const Differentiated *layer;
+        LayerPolicy policy;
+        bool save;
+        auto operator<=>(const ScheduleKey &) const = default;
+    };
+    std::map<ScheduleKey, std::unique_ptr<Schedule>> schedules;
+    std::map<std::pair<const Schedule *, LayoutKey>, std::unique_ptr<Layout>> layouts;
+};
+
+std::unique_ptr<BlockPlan> make_block_plan(BlockPlanInput input);
+
+}  // namespace mdlm

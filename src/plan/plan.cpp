@@ -1,0 +1,113 @@
+#include "plan/plan.hpp"
+
+#include <cstdio>
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+
+Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains)
+    : config_(resolve(config)), shape_(shape), traits_(traits), programs_(make_programs(config_)), trains_(std::move(trains)) {
+    check_shape(config_, shape_);
+    if (trains_.empty())
+        for (int64_t i = 0; i < programs_.items(); ++i) trains_.emplace_back(programs_.of(i).params.size(), 1);
+    policies_ = policies_of(config_, programs_);
+}
+
+void Plan::set_policies(Policies policies) {
+    check(policies, programs_, config_.tensor_model_parallel_size);
+    policies_ = std::move(policies);
+    laid_out_.reset();
+}
+
+void Plan::check_layer(int64_t layer) const {
+    if (layer < 0 || layer >= programs_.items())
+        fail(MDLM_ERROR_ARGUMENT, "layer = %lld: expected 0 .. %lld", (long long)layer, (long long)programs_.items() - 1);
+}
+
+BufferId Plan::find(int64_t layer, const char *tensor) const {
+    const Program &p = programs_.of(layer);
+    const BufferId b = p.find(tensor);
+    return b == p.output ? no_buffer : b;
+}
+
+void Plan::set(int64_t layer, const char *tensor, Storage storage) {
+    Policies changed = policies_;
+    bool found = false;
+    if (layer != -1) check_layer(layer);
+    for (int64_t i = layer == -1 ? 0 : layer; i < (layer == -1 ? programs_.items() : layer + 1); ++i) {
+        const BufferId b = find(i, tensor);
+        if (b == no_buffer) continue;
+        found = true;
+        // Over all layers, an input inside a unit is what its unit makes it.
+        if (layer == -1 && b == programs_.of(i).input && changed.unit_of(i).first != i) continue;
+        set_storage(changed, programs_, config_.tensor_model_parallel_size, i, b, storage);
+    }
+    if (!found) fail(MDLM_ERROR_NOT_FOUND, "tensor \"%.100s\": layer %lld has none of that name", tensor, (long long)layer);
+    policies_ = std::move(changed);
+    laid_out_.reset();
+}
+
+Storage Plan::get(int64_t layer, const char *tensor) const {
+    check_layer(layer);
+    const BufferId b = find(layer, tensor);
+    if (b == no_buffer) fail(MDLM_ERROR_NOT_FOUND, "tensor \"%.100s\": layer %lld has none of that name", tensor, (long long)layer);
+    return policies_.items[layer][b];
+}
+
+void Plan::set_unit(int64_t first, int64_t count) {
+    Policies changed = policies_;
+    mdlm::set_unit(changed, programs_, first, count);
+    policies_ = std::move(changed);
+    laid_out_.reset();
+}
+
+const char *Plan::tensor(int64_t layer, int64_t index) const {
+    check_layer(layer);
+    const Program &p = programs_.of(layer);
+    const std::vector<BufferId> ids = tensors_of(p);
+    return index < 0 || index >= static_cast<int64_t>(ids.size()) ? nullptr : p.buffers[ids[index]].name.c_str();
+}
+
+const BlockPlan &Plan::block_plan() const {
+    if (laid_out_ == nullptr) {
+        BlockPlanInput in;
+        in.programs = programs_, in.policies = policies_, in.trains = trains_, in.traits = traits_;
+        in.bound = {most_tokens(shape_), shape_.seq_length};
+        in.in_flight = shape_.in_flight, in.group_size = config_.tensor_model_parallel_size;
+        in.evaluate_in_flight = shape_.evaluate_in_flight != 0, in.input_requires_grad = shape_.input_requires_grad != 0;
+        in.borrow_input = shape_.input_storage == MDLM_INPUT_BORROW;
+        laid_out_ = make_block_plan(std::move(in));
+    }
+    return *laid_out_;
+}
+
+int64_t Plan::parameter_bytes() const {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < programs_.items(); ++i)
+        for (const Param &p : programs_.of(i).params) {
+            const int64_t t = config_.tensor_model_parallel_size;
+            sum = add(sum, rounded(mul(mul(p.local(0, t), p.local(1, t)), size_of(config_.params_dtype))));
+        }
+    return sum;
+}
+
+int64_t Plan::gradient_bytes() const {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < programs_.items(); ++i)
+        for (size_t j = 0; j < programs_.of(i).params.size(); ++j) {
+            const Param &p = programs_.of(i).params[j];
+            const int64_t t = config_.tensor_model_parallel_size;
+            if (trains_[i][j]) sum = add(sum, rounded(mul(mul(p.local(0, t), p.local(1, t)), size_of(config_.grad_dtype))));
+        }
+    return sum;
+}
+
+uint64_t Plan::digest() const {
+    char text[256];
+    std::snprintf(text, sizeof text, "seq_length=%lld\nmicro_batch_size=%lld\nmax_tokens=%lld\nt=%lld\n", (long long)shape_.seq_length,
+                  (long long)shape_.micro_batch_size, (long long)most_tokens(shape_), (long long)config_.tensor_model_parallel_size);
+    return digest_of(text, config_.digest);
+}
+
+}  // namespace mdlm

@@ -1,0 +1,49 @@
+// A plan to look at and to change: policies for a config, a shape and a machine, with the block plan that follows from them.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "plan/block_plan.hpp"
+
+namespace mdlm {
+
+class Plan {
+public:
+    // trains empty: everything is trained.
+    Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains);
+
+    const Config &config() const { return config_; }
+    const mdlm_shape &shape() const { return shape_; }
+    const Programs &programs() const { return programs_; }
+    const Policies &policies() const { return policies_; }
+    void set_policies(Policies policies);
+    void set(int64_t layer, const char *tensor, Storage storage);  // layer -1: all that have the tensor
+    Storage get(int64_t layer, const char *tensor) const;
+    void set_unit(int64_t first, int64_t count);
+    const char *tensor(int64_t layer, int64_t index) const;        // nullptr past the end
+    // Laid out when first asked for after a change.
+    const BlockPlan &block_plan() const;
+    int64_t parameter_bytes() const;
+    int64_t gradient_bytes() const;
+    uint64_t digest() const;  // of config, shape and group size: what a plan's text belongs to
+
+private:
+    void check_layer(int64_t layer) const;
+    BufferId find(int64_t layer, const char *tensor) const;
+
+    Config config_;
+    mdlm_shape shape_;
+    Traits traits_;
+    Programs programs_;
+    std::vector<std::vector<char>> trains_;
+    Policies policies_;
+    mutable std::unique_ptr<BlockPlan> laid_out_;
+};
+
+std::string print(const Plan &plan);
+std::string to_json(const Plan &plan);
+// Reads policies into a plan made for the same config and shape. Throws FORMAT, naming the place, and leaves the plan as it was.
+void from_json(Plan &plan, std::string_view text);
+
+}  // namespace mdlm

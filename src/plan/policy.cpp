@@ -1,0 +1,173 @@
+#include "plan/policy.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "base/status.hpp"
+#include "layer/derivative.hpp"
+
+namespace mdlm {
+namespace {
+
+// Which buffers each module of selective recompute names.
+struct Module {
+    uint32_t bit;
+    std::initializer_list<const char *> buffers;
+};
+const Module modules[] = {
+    {MDLM_MODULE_CORE_ATTN, {"attention_scores", "attention_probs", "core_attn"}},
+    {MDLM_MODULE_QKV, {"linear_qkv", "rotated_qk"}},
+    {MDLM_MODULE_QK_NORM_ROPE, {"rotated_qk"}},
+    {MDLM_MODULE_LAYERNORM, {"input_layernorm", "pre_mlp_layernorm"}},
+    {MDLM_MODULE_MLP_ACT, {"mlp_act"}},
+    {MDLM_MODULE_MLP, {"linear_fc1", "mlp_act"}},
+};
+
+bool is_gathered(const Buffer &b) { return b.name.ends_with(".gathered"); }
+
+// Everything stays that backward reads when all is trained. What is between (outputs of row-parallel linears before their bias, scores) and
+// what a collective brings back is made again where something needs it.
+LayerPolicy keep_all(const std::shared_ptr<const Program> &p) {
+    const auto d = differentiate(p, std::vector<char>(p->params.size(), 1), true);
+    LayerPolicy policy(p->buffers.size(), Storage::replay);
+    for (size_t i = 0; i < policy.size(); ++i)
+        if (d->read[i] && !is_gathered(p->buffers[i])) policy[p->buffers[i].main] = Storage::keep;
+    policy[p->input] = Storage::keep;
+    return policy;
+}
+
+void replay(LayerPolicy &policy, const Program &p, const char *name) {
+    const BufferId b = p.find(name);
+    if (b != no_buffer) policy[b] = Storage::replay;
+}
+
+LayerPolicy input_only(const Program &p, Storage input) {
+    LayerPolicy policy(p.buffers.size(), Storage::replay);
+    policy[p.input] = input;
+    return policy;
+}
+
+}  // namespace
+
+const char *name_of(Storage s) {
+    switch (s) {
+    case Storage::keep: return "keep";
+    case Storage::replay: return "replay";
+    case Storage::shard: return "shard";
+    case Storage::host: return "host";
+    }
+    return "?";
+}
+
+const Unit &Policies::unit_of(int64_t item) const {
+    return *std::find_if(units.begin(), units.end(), [&](const Unit &u) { return item < u.first + u.count; });
+}
+
+Programs make_programs(const Config &config) {
+    Programs p;
+    p.layer = std::make_shared<const Program>(make_layer_program(config));
+    if (config.final_layernorm) p.final_norm = std::make_shared<const Program>(make_final_norm_program(config));
+    p.num_layers = config.num_layers;
+    return p;
+}
+
+std::vector<BufferId> tensors_of(const Program &p) {
+    std::vector<BufferId> ids;
+    for (size_t i = 0; i < p.buffers.size(); ++i)
+        if (p.buffers[i].main == static_cast<BufferId>(i) && static_cast<BufferId>(i) != p.output) ids.push_back(static_cast<BufferId>(i));
+    return ids;
+}
+
+Policies policies_of(const Config &c, const Programs &programs) {
+    Policies out;
+    const Program &layer = *programs.layer;
+    const bool full = c.recompute_granularity == MDLM_RECOMPUTE_FULL;
+    const int64_t n = c.recompute_num_layers;
+    const LayerPolicy whole = keep_all(programs.layer);
+    for (int64_t first = 0; first < programs.num_layers;) {
+        const bool replays = full && (c.recompute_method == MDLM_METHOD_UNIFORM || first < n);
+        const int64_t count = replays && c.recompute_method == MDLM_METHOD_UNIFORM ? std::min(n, programs.num_layers - first) : 1;
+        const bool offload = first < c.cpu_offloading_num_layers;
+        out.units.push_back({first, count});
+        for (int64_t i = first; i < first + count; ++i) {
+            LayerPolicy policy = whole;
+            if (replays && count == 1) policy = input_only(layer, Storage::keep);
+            if (i > first) policy[layer.input] = Storage::replay;
+            if (c.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE)
+                for (const Module &m : modules)
+                    if ((c.recompute_modules & m.bit) != 0)
+                        for (const char *name : m.buffers) replay(policy, layer, name);
+            if (replays && i == first && c.distribute_saved_activations) policy[layer.input] = Storage::shard;
+            if (offload && i == first) {
+                if (full) policy[layer.input] = Storage::host;
+                else
+                    for (Storage &s : policy)
+                        if (s == Storage::keep) s = Storage::host;
+            }
+            out.items.push_back(std::move(policy));
+        }
+        first += count;
+    }
+    if (programs.final_norm != nullptr) {
+        out.units.push_back({programs.num_layers, 1});
+        out.items.push_back(keep_all(programs.final_norm));
+    }
+    return out;
+}
+
+void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_t item, BufferId buffer, Storage storage) {
+    const Program &p = programs.of(item);
+    const Unit &unit = policies.unit_of(item);
+    const char *name = p.buffers[buffer].name.c_str();
+    const auto refuse = [&](const char *expected) {
+        fail(MDLM_ERROR_CONFIG, "tensor %s of layer %lld: expected %s, got %s", name, (long long)item, expected, name_of(storage));
+    };
+    if (buffer == p.input) {
+        const bool inside = item != unit.first;
+        if (inside && storage != Storage::replay) refuse("replay (it is inside a unit of several layers)");
+        if (!inside && storage == Storage::replay) refuse("keep, shard or host (it is the input of a unit)");
+        if (storage == Storage::shard && t == 1) refuse("keep or host (shard needs tensor_model_parallel_size > 1)");
+        if (storage == Storage::shard && p.buffers[buffer].split > 1) refuse("keep or host (sequence_parallel has split it already)");
+    } else {
+        if (storage == Storage::shard) refuse("keep, replay or host (only the input of a unit can be sharded)");
+        if (storage == Storage::host && unit.count > 1) refuse("keep or replay (it is inside a unit of several layers)");
+    }
+    policies.items[item][buffer] = storage;
+}
+
+void set_unit(Policies &policies, const Programs &programs, int64_t first, int64_t count) {
+    if (first < 0 || count < 1 || first > programs.num_layers - count)
+        fail(MDLM_ERROR_ARGUMENT, "unit of %lld layers from %lld: expected to lie within the block's %lld layers", (long long)count,
+             (long long)first, (long long)programs.num_layers);
+    std::vector<Unit> units;
+    const auto single = [&](int64_t i) { units.push_back({i, 1}); };
+    for (const Unit &u : policies.units) {
+        const int64_t end = u.first + u.count;
+        if (end <= first || u.first >= first + count) {
+            units.push_back(u);
+            continue;
+        }
+        for (int64_t i = u.first; i < std::min(end, first); ++i) single(i);
+        if (u.first <= first && first < end) units.push_back({first, count});
+        for (int64_t i = std::max(u.first, first + count); i < end; ++i) single(i);
+    }
+    policies.units = std::move(units);
+    const Program &p = *programs.layer;
+    for (const Unit &u : policies.units)
+        for (int64_t i = u.first; i < std::min(u.first + u.count, programs.num_layers); ++i) {
+            Storage &input = policies.items[i][p.input];
+            if (i > u.first) input = Storage::replay;
+            else if (input == Storage::replay) input = Storage::keep;
+            if (u.count > 1)
+                for (BufferId b : tensors_of(p))
+                    if (b != p.input && policies.items[i][b] == Storage::host) policies.items[i][b] = Storage::keep;
+        }
+}
+
+void check(const Policies &policies, const Programs &programs, int64_t t) {
+    Policies copy = policies;
+    for (int64_t i = 0; i < programs.items(); ++i)
+        for (BufferId b : tensors_of(programs.of(i))) set_storage(copy, programs, t, i, b, policies.items[i][b]);
+}
+
+}  // namespace mdlm

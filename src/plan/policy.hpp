@@ -1,0 +1,50 @@
+// What every layer keeps: storage classes and units. Settings become policies in policy.cpp and nowhere else.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "layer/program.hpp"
+
+namespace mdlm {
+
+enum class Storage : int32_t { keep = MDLM_KEEP, replay = MDLM_REPLAY, shard = MDLM_SHARD, host = MDLM_HOST };
+const char *name_of(Storage s);
+
+struct Unit {
+    int64_t first = 0, count = 1;
+    bool operator==(const Unit &) const = default;
+};
+
+// storage[buffer] counts for main buffers; statistics follow theirs. The input of a layer inside a unit of several is `replay`.
+using LayerPolicy = std::vector<Storage>;
+
+// Items are the layers, then the final norm where there is one.
+struct Policies {
+    std::vector<LayerPolicy> items;
+    std::vector<Unit> units;  // cover all items in order; the final norm is one of its own
+    bool operator==(const Policies &) const = default;
+    const Unit &unit_of(int64_t item) const;
+};
+
+// The programs of a block: all layers share one.
+struct Programs {
+    std::shared_ptr<const Program> layer, final_norm;  // final_norm null when there is none
+    int64_t num_layers = 0;
+    int64_t items() const { return num_layers + (final_norm != nullptr); }
+    const Program &of(int64_t item) const { return item < num_layers ? *layer : *final_norm; }
+};
+Programs make_programs(const Config &config);
+
+// What the recompute settings say.
+Policies policies_of(const Config &config, const Programs &programs);
+
+// Edits, checked: an Error says what cannot be.
+void set_storage(Policies &policies, const Programs &programs, int64_t tensor_parallel_size, int64_t item, BufferId buffer, Storage storage);
+void set_unit(Policies &policies, const Programs &programs, int64_t first, int64_t count);
+// All rules on policies at once (after reading a plan from outside).
+void check(const Policies &policies, const Programs &programs, int64_t tensor_parallel_size);
+// Tensors whose storage can be set: all main buffers but the output.
+std::vector<BufferId> tensors_of(const Program &program);
+
+}  // namespace mdlm

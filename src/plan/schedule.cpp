@@ -1,0 +1,164 @@
+#include "plan/schedule.hpp"
+
+#include <algorithm>
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+namespace {
+
+class Scheduler {
+public:
+    Scheduler(Schedule &s, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits)
+        : s_(s), d_(*s.layer), p_(*s.layer->program), policy_(policy), bound_(bound), traits_(traits), saved_(p_.buffers.size(), 0),
+          visited_(p_.buffers.size(), 0) {
+        if (save)
+            for (size_t b = 0; b < p_.buffers.size(); ++b)
+                if (d_.read[b]) need(static_cast<BufferId>(b));
+    }
+
+    void forward() {
+        made_.assign(p_.buffers.size(), -1);
+        s_.x = made_[p_.input] = value(p_.input, Home::x);
+        for (size_t i = 0; i < p_.ops.size(); ++i) {
+            for (BufferId b : p_.ops[i]->out) {
+                const Home home = b == p_.output ? Home::y : !saved_[b] ? Home::scratch : storage(b) == Storage::host ? Home::staged : Home::frame;
+                made_[b] = value(b, home);
+                if (home == Home::frame || home == Home::staged) s_.saved.push_back(made_[b]);
+            }
+            step(s_.forward, static_cast<int32_t>(i), false, false, made_, made_);
+        }
+        s_.y = made_[p_.output];
+    }
+
+    // A forward tensor is made again right before the first backward op that reads it, and lives to the last.
+    void backward() {
+        at_hand_.assign(d_.buffers.size(), -1);
+        at_hand_[p_.input] = s_.x;
+        for (int32_t v : s_.saved) at_hand_[s_.values[v].buffer] = v;
+        if (d_.output_gradient != no_buffer) s_.dy = at_hand_[d_.output_gradient] = value(d_.output_gradient, Home::dy);
+        for (size_t i = 0; i < d_.backward.size(); ++i) {
+            const Op &op = *d_.backward[i];
+            for (BufferId b : op.in)
+                if (b < static_cast<BufferId>(p_.buffers.size())) ensure(b);
+            for (BufferId b : op.out) {
+                if (at_hand_[b] >= 0) continue;  // its other part was assigned before
+                at_hand_[b] = value(b, b == d_.input_gradient ? Home::dx : Home::scratch);
+                if (b == d_.input_gradient) s_.dx = at_hand_[b];
+            }
+            step(s_.backward, static_cast<int32_t>(i), true, false, at_hand_, at_hand_);
+        }
+    }
+
+private:
+    Storage storage(BufferId b) const { return policy_[p_.buffers[b].main]; }
+
+    void need(BufferId b) {
+        if (visited_[b]) return;
+        visited_[b] = 1;
+        if (b == p_.input) {
+            s_.saves_input = true;
+        } else if (storage(b) != Storage::replay && b != p_.output) {
+            saved_[b] = 1;
+        } else {
+            for (BufferId in : p_.ops[p_.producer(b)]->in) need(in);
+        }
+    }
+
+    void ensure(BufferId b) {
+        if (at_hand_[b] >= 0) return;
+        const int32_t i = p_.producer(b);
+        const Op &op = *p_.ops[i];
+        for (BufferId in : op.in) ensure(in);
+        std::vector<int32_t> outs = at_hand_;
+        for (BufferId o : op.out) {
+            outs[o] = value(o, Home::scratch);  // what was kept is not written over: a place to write instead
+            if (at_hand_[o] < 0) at_hand_[o] = outs[o];
+        }
+        step(s_.backward, i, false, true, at_hand_, outs);
+    }
+
+    int32_t value(BufferId b, Home home) {
+        s_.values.push_back({b, home, rounded(d_.buffers[b].bytes(bound_)), -1});
+        return static_cast<int32_t>(s_.values.size() - 1);
+    }
+
+    void step(std::vector<Step> &to, int32_t index, bool is_backward, bool replay, const std::vector<int32_t> &in, const std::vector<int32_t> &out) {
+        const Op &op = d_.op(index, is_backward);
+        Step s{index, is_backward, replay, {}, {}, -1};
+        for (BufferId b : op.in) s.in.push_back(in[b]);
+        for (BufferId b : op.out) s.out.push_back(out[b]);
+        const int64_t bytes = op.workspace(traits_, bound_);
+        if (bytes > 0) {
+            s_.values.push_back({no_buffer, Home::scratch, rounded(bytes), -1});
+            s.workspace = static_cast<int32_t>(s_.values.size() - 1);
+        }
+        to.push_back(std::move(s));
+    }
+
+    Schedule &s_;
+    const Differentiated &d_;
+    const Program &p_;
+    const LayerPolicy &policy_;
+    Extent bound_;
+    const Traits &traits_;
+    std::vector<char> saved_, visited_;
+    std::vector<int32_t> made_, at_hand_;
+};
+
+bool same_form(const Buffer &a, const Buffer &b) {
+    return a.dtype == b.dtype && a.per_token == b.per_token && a.per_pair == b.per_pair && a.split == b.split;
+}
+
+// Lets an op write over an input that it is the last to read.
+void work_in_place(Schedule &s, std::vector<Step> &steps, bool is_backward) {
+    const auto last_use = [&](int32_t v) {
+        int32_t last = -1;
+        for (size_t i = 0; i < steps.size(); ++i)
+            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) + std::count(steps[i].out.begin(), steps[i].out.end(), v) > 0)
+                last = static_cast<int32_t>(i);
+        return last;
+    };
+    const auto first_use = [&](int32_t v) {
+        for (size_t i = 0; i < steps.size(); ++i)
+            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) + std::count(steps[i].out.begin(), steps[i].out.end(), v) > 0)
+                return static_cast<int32_t>(i);
+        return -1;
+    };
+    for (size_t i = 0; i < steps.size(); ++i) {
+        const Step &step = steps[i];
+        for (int32_t candidate : s.op(step).in_place()) {
+            const int32_t from = step.in[candidate], to = step.out[0];
+            const Value &a = s.values[from], &b = s.values[to];
+            const Home ra = s.values[s.root(from)].home;
+            const bool from_free = a.home == Home::scratch || (is_backward && a.home == Home::frame);
+            const bool to_free = b.home == Home::scratch || (!is_backward && b.home == Home::frame);
+            if (!from_free || !to_free || b.same_as >= 0) continue;
+            if (b.home == Home::frame && ra == Home::frame) continue;
+            if (!same_form(s.layer->buffers[a.buffer], s.layer->buffers[b.buffer])) continue;
+            if (std::count(step.in.begin(), step.in.end(), from) != 1 || last_use(from) != static_cast<int32_t>(i) ||
+                first_use(to) != static_cast<int32_t>(i))
+                continue;
+            if (b.home == Home::frame) s.values[s.root(from)].same_as = to;  // made where its successor is saved
+            else s.values[to].same_as = from;
+            break;
+        }
+    }
+}
+
+}  // namespace
+
+Schedule make_schedule(std::shared_ptr<const Differentiated> layer, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits) {
+    Schedule s;
+    s.layer = std::move(layer);
+    Scheduler scheduler(s, policy, save, bound, traits);
+    scheduler.forward();
+    work_in_place(s, s.forward, false);
+    if (save) {
+        scheduler.backward();
+        work_in_place(s, s.backward, true);
+    }
+    return s;
+}
+
+}  // namespace mdlm
