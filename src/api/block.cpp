@@ -1,0 +1,89 @@
+#include "api/objects.hpp"
+#include "base/structs.hpp"
+
+using namespace mdlm;
+
+mdlm_status mdlm_block_create(mdlm_context *context, const mdlm_config *config, mdlm_block **out) {
+    return call(context, "context", [&] {
+        const mdlm_config c = take(config, "config");
+        not_null(out, "out");
+        auto block = std::make_unique<mdlm_block>(context, c);
+        *out = block.release();
+    });
+}
+
+void mdlm_block_destroy(mdlm_block *block) { destroy(block); }
+
+mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_plan **out) {
+    return call(block, "block", [&] {
+        const mdlm_shape s = take(shape, "shape");
+        not_null(out, "out");
+        Block &b = block->block;
+        *out = new mdlm_plan(Plan(b.config().raw, s, b.engine().device->traits(), b.params().trains()));
+    });
+}
+
+mdlm_status mdlm_block_reserve(mdlm_block *block, const mdlm_shape *shape, const mdlm_plan *plan) {
+    return call(block, "block", [&] {
+        const mdlm_shape s = take(shape, "shape");
+        Block &b = block->block;
+        if (plan == nullptr) return b.reserve(s, nullptr);
+        if (plan->plan.config().digest != b.config().digest) fail(MDLM_ERROR_CONFIG, "plan: it was made for another config than the block's");
+        b.reserve(s, &plan->plan.policies());
+    });
+}
+
+mdlm_status mdlm_block_memory(const mdlm_block *block, mdlm_memory *memory) {
+    return call(block, "block", [&] { give(memory, block->block.memory(), "memory"); });
+}
+
+mdlm_status mdlm_block_io(const mdlm_block *block, const mdlm_batch *batch, mdlm_io *io) {
+    return call(block, "block", [&] { give(io, block->block.io(take(batch, "batch")), "io"); });
+}
+
+mdlm_status mdlm_block_prepare(mdlm_block *block, const mdlm_batch *batch) {
+    return call(block, "block", [&] { block->block.prepare(take(batch, "batch")); });
+}
+
+mdlm_status mdlm_tape_create(mdlm_block *block, mdlm_tape **out) {
+    return call(block, "block", [&] {
+        not_null(out, "out");
+        *out = new mdlm_tape(block);
+    });
+}
+
+void mdlm_tape_destroy(mdlm_tape *tape) { destroy(tape); }
+
+mdlm_status mdlm_tape_reset(mdlm_tape *tape) {
+    return call(tape, "tape", [&] { tape->block->block.reset_tape(tape->tape); });
+}
+
+mdlm_status mdlm_tape_set_documents(mdlm_tape *tape, const int32_t *cu_seqlens, int64_t num_documents) {
+    return call(tape, "tape", [&] { tape->block->block.set_documents(tape->tape, cu_seqlens, num_documents); });
+}
+
+mdlm_status mdlm_tape_get_stats(const mdlm_tape *tape, mdlm_tape_stats *stats) {
+    return call(tape, "tape", [&] {
+        const Counts &c = tape->tape.counts;
+        const mdlm_tape_stats s = {sizeof s, c.saved_bytes, c.host_bytes, c.high_water_bytes, c.forward_ops, c.forward_flops, c.backward_ops,
+                                   c.backward_flops, c.replayed_ops, c.replayed_flops, c.replayed_matmul_flops};
+        give(stats, s, "stats");
+    });
+}
+
+mdlm_status mdlm_block_forward(mdlm_block *block, const mdlm_batch *batch, const void *x, mdlm_tape *tape, void *y) {
+    return call(block, "block", [&] {
+        const mdlm_batch b = take(batch, "batch");
+        if (tape != nullptr && tape->block != block) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
+        block->block.forward(b, x, tape != nullptr ? &tape->tape : nullptr, y);
+    });
+}
+
+mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx) {
+    return call(block, "block", [&] {
+        not_null(tape, "tape");
+        const mdlm_backward_options o = options != nullptr ? take(options, "options") : defaults<mdlm_backward_options>();
+        if (tape->block != block) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
+        block->block.backward(tape->tape, o, dy, dx);
+    });
+}

@@ -1,0 +1,111 @@
+#include <cstdio>
+
+#include "api/objects.hpp"
+#include "api/text.hpp"
+#include "base/structs.hpp"
+
+using namespace mdlm;
+
+namespace {
+
+void check_desc(const mdlm_context_desc &d) {
+    if (d.api_version < 0 || d.api_version > MDLM_API_VERSION)
+        fail(MDLM_ERROR_UNSUPPORTED, "desc.api_version = %d: this library knows up to %d", d.api_version, MDLM_API_VERSION);
+    if (d.device_index != 0) fail(MDLM_ERROR_ARGUMENT, "desc.device_index = %d: expected 0", d.device_index);
+    if (d.num_threads < 0 || d.num_threads > 1024) fail(MDLM_ERROR_ARGUMENT, "desc.num_threads = %d: expected 0 .. 1024", d.num_threads);
+    if (d.threadpool != nullptr && (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1))
+        fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: expected parallel_for and num_threads >= 1, got num_threads = %d", d.threadpool->num_threads);
+    for (const mdlm_allocator *a : {d.device_allocator, d.host_allocator})
+        if (a != nullptr && (a->alloc == nullptr || a->free == nullptr)) fail(MDLM_ERROR_ARGUMENT, "desc allocator: expected alloc and free");
+}
+
+std::unique_ptr<Device> make_device(const mdlm_context_desc &d) {
+    const Traits traits = traits_of(d.device, d.num_threads);  // refuses what is not built
+    if (traits.kind == MDLM_DEVICE_REFERENCE) return make_reference_device();
+    return make_cpu_device(d.threadpool != nullptr ? make_caller_pool(*d.threadpool) : make_own_pool(d.num_threads));
+}
+
+}  // namespace
+
+mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **out) {
+    return guard([&] {
+        not_null(out, "out");
+        const mdlm_context_desc d = desc != nullptr ? take(desc, "desc") : defaults<mdlm_context_desc>();
+        check_desc(d);
+        auto gate = std::make_shared<Gate>();
+        auto context = std::make_unique<mdlm_context>(std::move(gate), make_device(d), d);
+        if (d.log != nullptr) {
+            char line[512];
+            context->engine.device->describe(line, sizeof line);
+            d.log(d.log_payload, line);
+        }
+        *out = context.release();
+    });
+}
+
+void mdlm_context_destroy(mdlm_context *context) { destroy(context); }
+
+mdlm_status mdlm_context_info(const mdlm_context *context, char *buf, size_t cap, size_t *out_len) {
+    return call(context, "context", [&] {
+        char line[512];
+        context->engine.device->describe(line, sizeof line);
+        write_text(line, buf, cap, out_len);
+    });
+}
+
+mdlm_status mdlm_context_last_error(const mdlm_context *context, char *buf, size_t cap, size_t *out_len) {
+    return guard([&] {  // also while another call runs
+        not_null(context, "context");
+        char line[512];
+        {
+            const std::lock_guard lock(context->gate->mutex);
+            std::memcpy(line, context->gate->last_error, sizeof line);
+        }
+        write_text(line, buf, cap, out_len);
+    });
+}
+
+mdlm_status mdlm_context_synchronize(mdlm_context *context) {
+    return call(context, "context", [&] { context->engine.device->synchronize(); });
+}
+
+mdlm_status mdlm_context_alloc(mdlm_context *context, size_t bytes, void **out) {
+    return call(context, "context", [&] {
+        not_null(out, "out");
+        if (bytes == 0) fail(MDLM_ERROR_ARGUMENT, "bytes = 0: expected at least 1");
+        void *at = context->engine.device_memory.take(bytes, 256);
+        if (at == nullptr) fail(MDLM_ERROR_MEMORY, "%zu bytes could not be allocated", bytes);
+        *out = at;
+    });
+}
+
+mdlm_status mdlm_context_free(mdlm_context *context, void *memory, size_t bytes) {
+    return call(context, "context", [&] {
+        not_null(memory, "memory");
+        if (bytes == 0) fail(MDLM_ERROR_ARGUMENT, "bytes = 0: expected the bytes that were allocated");
+        context->engine.device_memory.give(memory, bytes, 256);
+    });
+}
+
+mdlm_status mdlm_context_copy(mdlm_context *context, void *destination, const void *source, size_t bytes) {
+    return call(context, "context", [&] {
+        if (bytes == 0) return;
+        not_null(destination, "destination");
+        not_null(source, "source");
+        context->engine.device->copy(destination, source, bytes);
+    });
+}
+
+mdlm_status mdlm_context_get_stats(const mdlm_context *context, mdlm_context_stats *stats) {
+    return call(context, "context", [&] {
+        const Engine &e = context->engine;
+        mdlm_context_stats s = MDLM_CONTEXT_STATS_INIT;
+        s.arena_bytes = static_cast<uint64_t>(e.arena_bytes);
+        s.high_water_bytes = static_cast<uint64_t>(e.high_water_bytes);
+        s.host_bytes = static_cast<uint64_t>(e.host_bytes);
+        s.parameter_bytes = static_cast<uint64_t>(e.parameter_bytes);
+        s.gradient_bytes = static_cast<uint64_t>(e.gradient_bytes);
+        s.allocations = e.device_memory.calls() + e.host_memory.calls();
+        give(stats, s, "stats");
+    });
+}

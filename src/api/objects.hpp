@@ -1,0 +1,33 @@
+// What the opaque types of mdlm.h are.
+#pragma once
+#include "api/handle.hpp"
+#include "block/block.hpp"
+#include "plan/plan.hpp"
+
+struct mdlm_context final : mdlm::Handle {
+    mdlm_context(std::shared_ptr<mdlm::Gate> gate, std::unique_ptr<mdlm::Device> device, const mdlm_context_desc &desc)
+        : Handle(std::move(gate), nullptr), engine(std::move(device), mdlm::make_self_comm(), desc.device_allocator, desc.host_allocator) {}
+    mdlm::Engine engine;
+};
+
+struct mdlm_block final : mdlm::Handle {
+    mdlm_block(mdlm_context *context, const mdlm_config &config)
+        : Handle(context->gate, context), block(context->engine, config), context(context) {
+        join(*this);
+    }
+    mdlm::Block block;
+    mdlm_context *context;
+};
+
+struct mdlm_tape final : mdlm::Handle {
+    explicit mdlm_tape(mdlm_block *block) : Handle(block->gate, block), tape(block->block.take_tape()), block(block) { join(*this); }
+    ~mdlm_tape() override { block->block.give_tape(tape); }
+    mdlm::Tape &tape;
+    mdlm_block *block;
+};
+
+// Belongs to no context.
+struct mdlm_plan {
+    explicit mdlm_plan(mdlm::Plan p) : plan(std::move(p)) {}
+    mdlm::Plan plan;
+};

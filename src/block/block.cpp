@@ -1,0 +1,207 @@
+#include "block/block.hpp"
+
+#include <algorithm>
+
+#include "base/sizes.hpp"
+#include "block/reservation.hpp"
+#include "block/rotary.hpp"
+
+namespace mdlm {
+namespace {
+
+void check_aligned(const void *p, const char *name) {
+    if (p == nullptr) fail(MDLM_ERROR_ARGUMENT, "%s is NULL", name);
+    if (reinterpret_cast<uintptr_t>(p) % 16 != 0) fail(MDLM_ERROR_ARGUMENT, "%s = %p: expected an address aligned to 16", name, p);
+}
+
+void check_apart(const void *a, const char *a_name, const void *b, const char *b_name, uint64_t bytes) {
+    const auto p = reinterpret_cast<uintptr_t>(a), q = reinterpret_cast<uintptr_t>(b);
+    if (p < q + bytes && q < p + bytes) fail(MDLM_ERROR_ARGUMENT, "%s and %s overlap: expected %llu bytes apart", a_name, b_name, (unsigned long long)bytes);
+}
+
+}  // namespace
+
+Block::Block(Engine &engine, const mdlm_config &config)
+    : engine_(engine), config_(resolve(config)), programs_(make_programs(config_)), params_(config_, programs_) {
+    if (!engine.device->traits().supports(config_.params_dtype))
+        fail(MDLM_ERROR_UNSUPPORTED, "params_dtype = %s: this device does not run it", name_of(config_.params_dtype));
+    if (config_.tensor_model_parallel_size != engine.comm->size())
+        fail(MDLM_ERROR_UNSUPPORTED, "tensor_model_parallel_size = %lld: expected %lld, the size of the context's group",
+             (long long)config_.tensor_model_parallel_size, (long long)engine.comm->size());
+}
+
+Block::~Block() {
+    release();
+    engine_.parameter_bytes -= params_.own_parameter_bytes();
+    engine_.gradient_bytes -= params_.own_gradient_bytes();
+}
+
+Block::Reservation &Block::reserved() const {
+    if (reservation_ == nullptr) fail(MDLM_ERROR_STATE, "the block is not reserved: expected mdlm_block_reserve before");
+    return *reservation_;
+}
+
+const mdlm_shape &Block::shape() const { return reserved().shape; }
+const BlockPlan &Block::plan() const { return *reserved().plan; }
+
+mdlm_memory Block::memory() const {
+    const Reservation &r = reserved();
+    return memory_of(*r.plan, config_, r.shape.seq_length, params_.flat_bytes(), params_.flat_grad_bytes());
+}
+
+void Block::none_in_flight(const char *what) const {
+    if (reservation_ != nullptr && reservation_->in_flight > 0)
+        fail(MDLM_ERROR_STATE, "%s: %lld tapes are between forward and backward: expected none", what, (long long)reservation_->in_flight);
+}
+
+void Block::bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes) {
+    none_in_flight("bind");
+    params_.bind(params, params_bytes, grads, grads_bytes);
+}
+
+void Block::bind_one(int64_t index, void *param, void *grad) {
+    none_in_flight("bind");
+    params_.bind_one(index, param, grad);
+}
+
+void Block::set_requires_grad(int64_t index, bool on) {
+    if (reservation_ != nullptr) fail(MDLM_ERROR_STATE, "requires_grad: expected to be set before mdlm_block_reserve");
+    params_.set_requires_grad(index, on);
+}
+
+void Block::prepare(const mdlm_batch &batch) {
+    Reservation &r = reserved();
+    check_batch(config_, r.shape, batch);
+    prepare_shape(r, {batch.seq_length * batch.micro_batch_size, batch.seq_length});
+}
+
+mdlm_io Block::io(const mdlm_batch &batch) const {
+    check_batch(config_, reserved().shape, batch);
+    mdlm_io io = MDLM_IO_INIT;
+    const int64_t s = batch.seq_length / (config_.sequence_parallel ? config_.tensor_model_parallel_size : 1), b = batch.micro_batch_size;
+    io.ndim = 3;
+    io.dtype = static_cast<mdlm_dtype>(config_.params_dtype);
+    io.shape[0] = config_.batch_first ? b : s;
+    io.shape[1] = config_.batch_first ? s : b;
+    io.shape[2] = config_.hidden_size;
+    io.bytes = static_cast<uint64_t>(mul(mul(s * b, config_.hidden_size), size_of(config_.params_dtype)));
+    return io;
+}
+
+Tape &Block::take_tape() {
+    Reservation &r = reserved();
+    for (auto &tape : r.tapes) {
+        if (tape->taken) continue;
+        tape->taken = true;
+        tape->full = false;
+        tape->offsets.count = 0;
+        tape->counts = {};
+        return *tape;
+    }
+    fail(MDLM_ERROR_STATE, "tape: all %zu tapes are taken: expected in_flight of the reserved shape to cover them", r.tapes.size());
+}
+
+void Block::reset_tape(Tape &tape) {
+    if (tape.full) --reserved().in_flight;
+    tape.full = false;
+}
+
+void Block::give_tape(Tape &tape) {
+    reset_tape(tape);
+    tape.taken = false;
+}
+
+void Block::set_documents(Tape &tape, const int32_t *offsets, int64_t count) {
+    const Reservation &r = reserved();
+    if (offsets == nullptr && count == 0) {
+        tape.offsets.count = 0;
+        return;
+    }
+    if (offsets == nullptr) fail(MDLM_ERROR_ARGUMENT, "cu_seqlens is NULL with num_documents = %lld: expected 0", (long long)count);
+    check_documents(offsets, count, r.shape.max_documents, -1, "cu_seqlens");
+    std::copy(offsets, offsets + count + 1, tape.offsets.offsets.begin());
+    tape.offsets.count = count;
+}
+
+Frame Block::frame(Reservation &r, const RunState &state, const Tape *tape) const {
+    Frame f;
+    f.arena = r.arena.get();
+    f.state = state;
+    if (r.rotary.get() != nullptr) f.state.cos = r.rotary.get(), f.state.sin = r.rotary.get() + r.rotary.bytes() / 2;
+    f.params = &params_;
+    f.layer_offset = config_.layer_offset;
+    if (tape != nullptr) {
+        f.stack = r.plan->fixed_bytes + tape->index * r.plan->stack_bytes;
+        f.host = r.host.get() + tape->index * r.plan->host_bytes;
+    }
+    return f;
+}
+
+void Block::forward(const mdlm_batch &batch, const void *x, Tape *tape, void *y) {
+    Reservation &r = reserved();
+    const uint64_t bytes = io(batch).bytes;
+    check_aligned(x, "x");
+    check_aligned(y, "y");
+    check_apart(x, "x", y, "y", bytes);
+    if (tape != nullptr && tape->full) fail(MDLM_ERROR_STATE, "tape: it holds a forward: expected mdlm_block_backward or mdlm_tape_reset before");
+    if (tape == nullptr && r.in_flight > 0 && r.shape.evaluate_in_flight == 0)
+        fail(MDLM_ERROR_STATE, "forward without a tape while %lld tapes are in flight: expected evaluate_in_flight = 1 in the reserved shape",
+             (long long)r.in_flight);
+    const int32_t *offsets = batch.cu_seqlens;
+    int64_t count = batch.num_documents;
+    if (offsets == nullptr && tape != nullptr && tape->offsets.count > 0) offsets = tape->offsets.offsets.data(), count = tape->offsets.count;
+    if (offsets != nullptr) check_documents(offsets, count, r.shape.max_documents, batch.seq_length, "cu_seqlens");
+    const RunState state = make_state(config_, batch, offsets, count, tape != nullptr ? tape->documents : r.documents);
+    prepare_shape(r, state.extent());
+
+    Frame f = frame(r, state, tape);
+    f.x = x, f.y = y;
+    Counts counts;
+    Runner runner(engine_, *r.plan, f, counts);
+    for (const Entry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
+    engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(counts.high_water_bytes));
+    if (tape == nullptr) return;
+    tape->state = state;
+    tape->x = x;
+    tape->params_version = params_.version;
+    tape->counts = counts;
+    tape->full = true;
+    ++r.in_flight;
+}
+
+void Block::backward(Tape &tape, const mdlm_backward_options &options, const void *dy, void *dx) {
+    Reservation &r = reserved();
+    if (!tape.full) fail(MDLM_ERROR_STATE, "tape: it is empty: expected mdlm_block_forward with it before");
+    if (tape.params_version != params_.version) fail(MDLM_ERROR_STATE, "tape: parameters changed since its forward: expected them unchanged");
+    if (options.overwrite_grads != 0 && options.overwrite_grads != 1)
+        fail(MDLM_ERROR_ARGUMENT, "options.overwrite_grads = %d: expected 0 or 1", options.overwrite_grads);
+    const bool overwrite = options.overwrite_grads != 0;
+    if (params_.grads_dirty && !overwrite)
+        fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
+    check_aligned(dy, "dy");
+    if (r.plan->wants_dx || dx != nullptr) check_aligned(dx, "dx");
+    const uint64_t bytes = static_cast<uint64_t>(mul(mul(tape.state.tokens.rows(), config_.hidden_size), size_of(config_.params_dtype)));
+    if (dx != nullptr && dx != dy) check_apart(dx, "dx", dy, "dy", bytes);
+
+    prepare_shape(r, tape.state.extent());
+    Frame f = frame(r, tape.state, &tape);
+    f.state.accumulate = !overwrite;
+    f.x = tape.x, f.dy = dy, f.dx = dx;
+    tape.full = false;
+    --r.in_flight;
+    params_.grads_dirty = true;
+    Runner runner(engine_, *r.plan, f, tape.counts);
+    for (const Entry &e : r.plan->backward) {
+        runner.run(e);
+        if (e.kind != Entry::Kind::backward || options.grad_ready == nullptr) continue;
+        const auto &trains = r.plan->input.trains[e.item];
+        if (std::count(trains.begin(), trains.end(), 1) == 0) continue;
+        const mdlm_status status = options.grad_ready(options.payload, e.item);
+        if (status != MDLM_OK)
+            fail(MDLM_ERROR_CALLBACK, "grad_ready of layer %lld returned %d: expected MDLM_OK", (long long)e.item, status);
+    }
+    params_.grads_dirty = false;
+    engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(tape.counts.high_water_bytes));
+}
+
+}  // namespace mdlm

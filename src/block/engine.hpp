@@ -1,0 +1,23 @@
+// What all blocks of a context share: the device, the group, the memory.
+#pragma once
+#include <memory>
+
+#include "block/memory.hpp"
+#include "comm/comm.hpp"
+#include "device/device.hpp"
+
+namespace mdlm {
+
+struct Engine {
+    Engine(std::unique_ptr<Device> d, std::unique_ptr<Comm> c, const mdlm_allocator *device_table, const mdlm_allocator *host_table)
+        : device_memory(device_table), host_memory(host_table), device(std::move(d)), comm(std::move(c)) {}
+
+    Allocator device_memory, host_memory;
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Comm> comm;
+    // Reserved now, all blocks.
+    int64_t arena_bytes = 0, host_bytes = 0, parameter_bytes = 0, gradient_bytes = 0;
+    int64_t high_water_bytes = 0;
+};
+
+}  // namespace mdlm

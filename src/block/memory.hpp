@@ -1,0 +1,46 @@
+// Memory from the caller's allocator or our own, counted, and freed by its owner's end.
+#pragma once
+#include <cstdint>
+#include <utility>
+
+#include "mdlm/mdlm.h"
+
+namespace mdlm {
+
+class Allocator;
+
+class Memory {
+public:
+    Memory() = default;
+    Memory(Memory &&o) noexcept : from_(std::exchange(o.from_, nullptr)), at_(std::exchange(o.at_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+    Memory &operator=(Memory &&o) noexcept {
+        std::swap(from_, o.from_), std::swap(at_, o.at_), std::swap(bytes_, o.bytes_);
+        return *this;
+    }
+    ~Memory();
+    char *get() const { return static_cast<char *>(at_); }
+    int64_t bytes() const { return bytes_; }
+
+private:
+    friend class Allocator;
+    Allocator *from_ = nullptr;
+    void *at_ = nullptr;
+    int64_t bytes_ = 0;
+};
+
+class Allocator {
+public:
+    explicit Allocator(const mdlm_allocator *table);  // nullptr: ours
+    Allocator(const Allocator &) = delete;
+    // 0 bytes: an empty Memory, and the allocator is not asked. what names the thing in the error's text. Aligned to the granule.
+    Memory allocate(int64_t bytes, const char *what);
+    void *take(size_t bytes, size_t alignment);  // nullptr when there is none
+    void give(void *at, size_t bytes, size_t alignment);
+    uint64_t calls() const { return calls_; }
+
+private:
+    mdlm_allocator table_;
+    uint64_t calls_ = 0;
+};
+
+}  // namespace mdlm

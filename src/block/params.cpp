@@ -1,0 +1,127 @@
+#include "block/params.hpp"
+
+#include <cstring>
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+
+Params::Params(const Config &config, const Programs &programs) : config_(config), dtype_(config.params_dtype), grad_dtype_(config.grad_dtype) {
+    const int64_t t = config.tensor_model_parallel_size;
+    for (int64_t item = 0; item < programs.items(); ++item) {
+        first_.push_back(static_cast<int64_t>(entries_.size()));
+        const auto &specs = programs.of(item).params;
+        for (size_t i = 0; i < specs.size(); ++i) {
+            ParamEntry p;
+            const bool layer = item < programs.num_layers;
+            p.name = (layer ? "layers." + std::to_string(config.layer_offset + item) + "." : std::string()) + specs[i].name;
+            p.item = item, p.id = static_cast<ParamId>(i), p.spec = &specs[i];
+            p.elements = mul(specs[i].local(0, t), specs[i].local(1, t));
+            p.bytes = mul(p.elements, size_of(dtype_));
+            p.offset = flat_;
+            flat_ = add(flat_, rounded(p.bytes));
+            entries_.push_back(std::move(p));
+        }
+    }
+    data_.resize(entries_.size());
+    grads_.resize(entries_.size());
+    lay_out_grads();
+}
+
+void Params::lay_out_grads() {
+    flat_grad_ = 0;
+    for (ParamEntry &p : entries_) {
+        p.grad_bytes = p.requires_grad ? mul(p.elements, size_of(grad_dtype_)) : 0;
+        p.grad_offset = flat_grad_;
+        flat_grad_ = add(flat_grad_, rounded(p.grad_bytes));
+    }
+}
+
+const ParamEntry &Params::at(int64_t index) const {
+    if (index < 0 || index >= static_cast<int64_t>(entries_.size()))
+        fail(MDLM_ERROR_ARGUMENT, "parameter index %lld: expected 0 .. %lld", (long long)index, (long long)entries_.size() - 1);
+    return entries_[index];
+}
+
+int64_t Params::find(const char *name) const {
+    for (size_t i = 0; i < entries_.size(); ++i)
+        if (entries_[i].name == name) return static_cast<int64_t>(i);
+    fail(MDLM_ERROR_NOT_FOUND, "parameter \"%.200s\": this block has none of that name", name);
+}
+
+std::vector<std::vector<char>> Params::trains() const {
+    std::vector<std::vector<char>> all(first_.size());
+    for (const ParamEntry &p : entries_) all[p.item].push_back(p.requires_grad);
+    return all;
+}
+
+void Params::set_requires_grad(int64_t index, bool on) {
+    at(index);
+    entries_[index].requires_grad = on;
+    lay_out_grads();
+}
+
+Params::Storage Params::prepare(Engine &engine) const {
+    Storage s;
+    if (ready_) return s;
+    bool params = false, grads = false;
+    for (const ParamEntry &p : entries_) params = params || p.data == nullptr, grads = grads || (p.grad == nullptr && p.grad_bytes > 0);
+    if (params) s.params = engine.device_memory.allocate(flat_, "parameters");
+    if (grads) s.grads = engine.device_memory.allocate(flat_grad_, "gradients");
+    if (params) engine.device->zero(s.params.get(), static_cast<size_t>(flat_));
+    if (grads) engine.device->zero(s.grads.get(), static_cast<size_t>(flat_grad_));
+    return s;
+}
+
+void Params::commit(Engine &engine, Storage storage) {
+    if (ready_) return;
+    own_ = std::move(storage);
+    for (ParamEntry &p : entries_) {
+        if (p.data == nullptr) p.data = own_.params.get() + p.offset;
+        if (p.grad == nullptr && p.grad_bytes > 0) p.grad = own_.grads.get() + p.grad_offset;
+    }
+    engine.parameter_bytes += own_.params.bytes();
+    engine.gradient_bytes += own_.grads.bytes();
+    ready_ = true;
+    refresh();
+}
+
+void Params::bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes) {
+    const auto check = [](const void *at, size_t bytes, int64_t expected, const char *what) {
+        if (at == nullptr && bytes != 0) fail(MDLM_ERROR_ARGUMENT, "%s is NULL with %zu bytes: expected 0", what, bytes);
+        if (at != nullptr && bytes != static_cast<size_t>(expected))
+            fail(MDLM_ERROR_ARGUMENT, "%s: %zu bytes: expected %lld", what, bytes, (long long)expected);
+        if (reinterpret_cast<uintptr_t>(at) % granule != 0) fail(MDLM_ERROR_ARGUMENT, "%s: expected an address aligned to %lld", what, (long long)granule);
+    };
+    check(params, params_bytes, flat_, "params");
+    check(grads, grads_bytes, flat_grad_, "grads");
+    for (ParamEntry &p : entries_) {
+        if (params != nullptr) p.data = static_cast<char *>(params) + p.offset;
+        if (grads != nullptr && p.grad_bytes > 0) p.grad = static_cast<char *>(grads) + p.grad_offset;
+    }
+    refresh();
+}
+
+void Params::bind_one(int64_t index, void *param, void *grad) {
+    at(index);
+    ParamEntry &p = entries_[index];
+    for (const void *q : {static_cast<const void *>(param), static_cast<const void *>(grad)})
+        if (reinterpret_cast<uintptr_t>(q) % 64 != 0) fail(MDLM_ERROR_ARGUMENT, "%s: expected an address aligned to 64", p.name.c_str());
+    if (grad != nullptr && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient to bind", p.name.c_str());
+    if (param != nullptr) p.data = static_cast<char *>(param);
+    if (grad != nullptr) p.grad = static_cast<char *>(grad);
+    refresh();
+}
+
+void Params::refresh() {
+    for (size_t i = 0; i < entries_.size(); ++i) data_[i] = entries_[i].data, grads_[i] = entries_[i].grad;
+    ++version;
+}
+
+void Params::zero_grads(Device &device) {
+    for (const ParamEntry &p : entries_)
+        if (p.grad != nullptr && p.grad_bytes > 0) device.zero(p.grad, static_cast<size_t>(p.grad_bytes));
+    grads_dirty = false;
+}
+
+}  // namespace mdlm

@@ -1,0 +1,79 @@
+// Parameters and their gradients: names, shapes, where they stand, and reading and writing them from the host.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/config.hpp"
+#include "block/engine.hpp"
+#include "plan/policy.hpp"
+
+namespace mdlm {
+
+struct ParamEntry {
+    std::string name;
+    int64_t item = 0;   // layer, or num_layers for the final norm
+    ParamId id = 0;     // within its program
+    const Param *spec = nullptr;
+    bool requires_grad = true;
+    int64_t elements = 0, bytes = 0, offset = 0, grad_bytes = 0, grad_offset = 0;
+    char *data = nullptr, *grad = nullptr;  // where they are now; nullptr before allocation
+};
+
+class Params {
+public:
+    Params(const Config &config, const Programs &programs);
+
+    const std::vector<ParamEntry> &entries() const { return entries_; }
+    const ParamEntry &at(int64_t index) const;
+    int64_t find(const char *name) const;
+    std::vector<std::vector<char>> trains() const;
+    void set_requires_grad(int64_t index, bool on);
+    int64_t flat_bytes() const { return flat_; }
+    int64_t flat_grad_bytes() const { return flat_grad_; }
+    DType dtype() const { return dtype_; }
+    DType grad_dtype() const { return grad_dtype_; }
+
+    // Own memory for what is not bound. prepare allocates, commit (which cannot fail) puts it in use.
+    struct Storage {
+        Memory params, grads;
+    };
+    Storage prepare(Engine &engine) const;
+    void commit(Engine &engine, Storage storage);
+    bool allocated() const { return ready_; }
+    int64_t own_parameter_bytes() const { return own_.params.bytes(); }
+    int64_t own_gradient_bytes() const { return own_.grads.bytes(); }
+    void bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes);
+    void bind_one(int64_t index, void *param, void *grad);
+
+    void init(Device &device, uint64_t seed);
+    void write(Device &device, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, const void *host, size_t bytes);
+    void read(Device &device, bool grad, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, void *host,
+              size_t bytes) const;
+    void zero_grads(Device &device);
+
+    // By item and ParamId, for RunState.
+    const void *const *data_of(int64_t item) const { return data_.data() + first_[item]; }
+    void *const *grads_of(int64_t item) const { return grads_.data() + first_[item]; }
+
+    uint64_t version = 1;     // grows with every change of values
+    bool grads_dirty = false; // a backward failed inside
+
+private:
+    struct Box;
+    Box box(const ParamEntry &p, const char *part, const int64_t *start, const int64_t *count, DType type, size_t bytes) const;
+    int64_t full_row(const ParamEntry &p, const Box &box, int64_t row) const;
+    void refresh();
+    void lay_out_grads();
+
+    const Config &config_;
+    DType dtype_, grad_dtype_;
+    std::vector<ParamEntry> entries_;
+    std::vector<int64_t> first_;  // by item, index of its first entry
+    std::vector<const void *> data_;
+    std::vector<void *> grads_;
+    int64_t flat_ = 0, flat_grad_ = 0;
+    Storage own_;
+    bool ready_ = false;
+};
+
+}  // namespace mdlm

@@ -1,0 +1,116 @@
+// Values of parameters: initial ones, and boxes read and written in coordinates of the full tensor.
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "base/sizes.hpp"
+#include "block/params.hpp"
+
+namespace mdlm {
+
+struct Params::Box {
+    enum class Part { whole, q, k, v, gate, up } part = Part::whole;
+    int64_t start[2] = {0, 0}, count[2] = {0, 1};
+};
+
+Params::Box Params::box(const ParamEntry &p, const char *part, const int64_t *start, const int64_t *count, DType type, size_t bytes) const {
+    Box b;
+    const char *name = p.name.c_str();
+    int64_t full[2] = {p.spec->full[0], p.spec->full[1]};
+    if (part != nullptr) {
+        const std::string_view want = part;
+        const bool qkv = p.name.find("linear_qkv") != std::string::npos, fc1 = p.spec->partition_stride == 2;
+        const int64_t d = config_.kv_channels;
+        if (qkv && want == "q") b.part = Box::Part::q, full[0] = config_.num_attention_heads * d;
+        else if (qkv && want == "k") b.part = Box::Part::k, full[0] = config_.num_query_groups * d;
+        else if (qkv && want == "v") b.part = Box::Part::v, full[0] = config_.num_query_groups * d;
+        else if (fc1 && want == "gate") b.part = Box::Part::gate, full[0] = config_.ffn_hidden_size;
+        else if (fc1 && want == "up") b.part = Box::Part::up, full[0] = config_.ffn_hidden_size;
+        else fail(MDLM_ERROR_NOT_FOUND, "%s: part \"%.40s\": expected %s", name, part, qkv ? "q, k, v or NULL" : fc1 ? "gate, up or NULL" : "NULL");
+    }
+    for (int i = 0; i < p.spec->ndim; ++i) {
+        b.start[i] = start != nullptr ? start[i] : 0;
+        b.count[i] = count != nullptr ? count[i] : full[i] - b.start[i];
+        if (b.start[i] < 0 || b.count[i] < 0 || b.start[i] > full[i] || b.count[i] > full[i] - b.start[i])
+            fail(MDLM_ERROR_ARGUMENT, "%s: start[%d] = %lld, count[%d] = %lld: expected to lie within %lld", name, i, (long long)b.start[i], i,
+                 (long long)b.count[i], (long long)full[i]);
+    }
+    const int64_t expected = b.count[0] * b.count[1] * size_of(type);
+    if (bytes != static_cast<size_t>(expected)) fail(MDLM_ERROR_ARGUMENT, "%s: %zu bytes of %s: expected %lld", name, bytes, name_of(type), (long long)expected);
+    return b;
+}
+
+// Row of the full tensor that a row of the part is. Queries, key and value stand group by group.
+int64_t Params::full_row(const ParamEntry &, const Box &b, int64_t row) const {
+    const int64_t d = config_.kv_channels, per = config_.num_attention_heads / config_.num_query_groups, group = (per + 2) * d;
+    const int64_t head = row / d, channel = row % d;
+    switch (b.part) {
+    case Box::Part::q: return head / per * group + head % per * d + channel;
+    case Box::Part::k: return head * group + per * d + channel;
+    case Box::Part::v: return head * group + (per + 1) * d + channel;
+    case Box::Part::up: return config_.ffn_hidden_size + row;
+    case Box::Part::whole: case Box::Part::gate: break;
+    }
+    return row;
+}
+
+void Params::write(Device &device, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, const void *host,
+                   size_t bytes) {
+    const ParamEntry &p = at(index);
+    const Box b = box(p, part, start, count, type, bytes);
+    if (p.data == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(dtype_)));
+    for (int64_t r = 0; r < b.count[0]; ++r) {
+        for (int64_t c = 0; c < b.count[1]; ++c) store(dtype_, row.data(), c, load(type, host, r * b.count[1] + c));
+        const int64_t to = full_row(p, b, b.start[0] + r) * p.spec->full[1] + b.start[1];
+        device.copy(p.data + to * size_of(dtype_), row.data(), row.size());
+    }
+    ++version;
+}
+
+void Params::read(Device &device, bool grad, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, void *host,
+                  size_t bytes) const {
+    const ParamEntry &p = at(index);
+    const Box b = box(p, part, start, count, type, bytes);
+    if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
+    const char *from = grad ? p.grad : p.data;
+    const DType stored = grad ? grad_dtype_ : dtype_;
+    if (from == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(stored)));
+    for (int64_t r = 0; r < b.count[0]; ++r) {
+        const int64_t at = full_row(p, b, b.start[0] + r) * p.spec->full[1] + b.start[1];
+        device.copy(row.data(), from + at * size_of(stored), row.size());
+        for (int64_t c = 0; c < b.count[1]; ++c) store(type, host, r * b.count[1] + c, load(stored, row.data(), c));
+    }
+}
+
+// Normal numbers by Box and Muller's transform of Philox words, counted by element and keyed by the parameter's name, so that a value does not
+// depend on how tensors are split or stages cut.
+void Params::init(Device &device, uint64_t seed) {
+    for (const ParamEntry &p : entries_)
+        if (p.data == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+    std::vector<char> values;
+    for (const ParamEntry &p : entries_) {
+        values.assign(static_cast<size_t>(p.bytes), 0);
+        const bool output = p.spec->init == Param::Init::output_weight;
+        if (p.spec->init == Param::Init::norm_weight && !config_.layernorm_zero_centered_gamma)
+            for (int64_t i = 0; i < p.elements; ++i) store(dtype_, values.data(), i, 1.0);
+        if (output || p.spec->init == Param::Init::weight) {
+            const double std = output ? config_.output_init_std : config_.init_method_std;
+            const uint64_t name = digest_of(p.name);
+            for (int64_t i = 0; i < p.elements; i += 4) {
+                const auto words = philox4x32(seed, {uint32_t(i / 4), uint32_t(uint64_t(i / 4) >> 32), uint32_t(name), uint32_t(name >> 32)});
+                for (int64_t j = 0; j < 4 && i + j < p.elements; ++j) {
+                    const double u = (words[j & 2] + 0.5) / 4294967296.0, angle = 2.0 * M_PI * words[(j & 2) + 1] / 4294967296.0;
+                    const double radius = std::sqrt(-2.0 * std::log(u));
+                    store(dtype_, values.data(), i + j, std * radius * ((j & 1) == 0 ? std::cos(angle) : std::sin(angle)));
+                }
+            }
+        }
+        device.copy(p.data, values.data(), values.size());
+    }
+    ++version;
+}
+
+}  // namespace mdlm

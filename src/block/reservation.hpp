@@ -1,0 +1,20 @@
+// What reserve makes; replaced as a whole.
+#pragma once
+#include <array>
+
+#include "block/block.hpp"
+
+namespace mdlm {
+
+struct Block::Reservation {
+    mdlm_shape shape;
+    std::unique_ptr<BlockPlan> plan;
+    Memory arena, host, rotary;
+    std::vector<std::unique_ptr<Tape>> tapes;
+    Documents documents;                 // of evaluations
+    std::array<Extent, 16> prepared{};   // shapes seen, the oldest replaced
+    size_t next_prepared = 0;
+    int64_t in_flight = 0;               // tapes that are full
+};
+
+}  // namespace mdlm

@@ -1,0 +1,129 @@
+#include "block/runner.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+namespace {
+
+constexpr size_t most_operands = 16;
+
+}  // namespace
+
+char *Runner::address(const Place &p) const {
+    switch (p.kind) {
+    case Place::Kind::fixed: return f_.arena + p.offset;
+    case Place::Kind::stack: return f_.arena + f_.stack + p.offset;
+    case Place::Kind::slab: return f_.arena + plan_.slab_origin + p.offset;
+    default: return nullptr;
+    }
+}
+
+char *Runner::address(const Entry &e, int32_t v) const {
+    const auto placed = [&](const Place &p, const void *callers) {
+        return p.kind == Place::Kind::caller ? static_cast<char *>(const_cast<void *>(callers)) : address(p);
+    };
+    switch (e.schedule->values[v].home) {
+    case Home::x: return placed(e.x, f_.x);
+    case Home::y: return placed(e.y, f_.y);
+    case Home::dy: return placed(e.dy, f_.dy);
+    case Home::dx: return placed(e.dx, f_.dx);
+    case Home::frame: case Home::scratch: case Home::staged: break;
+    }
+    const Spot &spot = e.layout->spots[v];
+    const Place &base = spot.where == Spot::Where::frame ? e.frame : spot.where == Spot::Where::slab ? e.slab : e.staging;
+    return address(base) + spot.offset;
+}
+
+int64_t Runner::bytes_of(const Entry &e, int32_t v) const {
+    const BufferId b = e.schedule->values[v].buffer;
+    return b == no_buffer ? e.schedule->values[v].bytes : rounded(e.schedule->layer->buffers[b].bytes(f_.state.extent()));
+}
+
+void Runner::touch(const char *at, int64_t bytes) {
+    const char *end = f_.arena + plan_.peak_bytes;
+    if (at < f_.arena || at >= end) return;  // the caller's
+    counts_.high_water_bytes = std::max(counts_.high_water_bytes, static_cast<uint64_t>(at - f_.arena + bytes));
+}
+
+void Runner::run(const Entry &e) {
+    switch (e.kind) {
+    case Entry::Kind::copy_input: {
+        engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].bytes(f_.state.extent())));
+        return;
+    }
+    case Entry::Kind::to_host: return transfer(e, true);
+    case Entry::Kind::from_host: return transfer(e, false);
+    case Entry::Kind::shard_input: case Entry::Kind::gather_input: {
+        const int64_t t = engine_.comm->size(), bytes = e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].bytes(f_.state.extent());
+        const DType type = e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].dtype;
+        const int64_t share = ceil_div(bytes / size_of(type), t) * size_of(type), begin = share * engine_.comm->rank();
+        char *frame = address(e.frame);
+        if (e.kind == Entry::Kind::gather_input) engine_.comm->all_gather(frame, address(e.x), share / size_of(type), type);
+        else if (begin < bytes) engine_.device->copy(frame, address(e, e.schedule->x) + begin, static_cast<size_t>(std::min(share, bytes - begin)));
+        return;
+    }
+    case Entry::Kind::forward: case Entry::Kind::backward: break;
+    }
+    run_steps(e);
+    if (e.kind == Entry::Kind::forward && !e.replay) count_saved(e);
+}
+
+void Runner::run_steps(const Entry &e) {
+    f_.state.layer = static_cast<uint32_t>(f_.layer_offset + e.item);
+    f_.state.params = f_.params->data_of(e.item);
+    f_.state.grads = f_.params->grads_of(e.item);
+    const Extent extent = f_.state.extent();
+    std::array<void *, most_operands> in{}, out{};
+    for (const Step &s : e.kind == Entry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
+        const Op &op = e.schedule->op(s);
+        const auto resolve = [&](const std::vector<int32_t> &values, std::array<void *, most_operands> &to) {
+            if (values.size() > most_operands) fail(MDLM_ERROR_INTERNAL, "op %s: %zu operands: expected at most %zu", op.name(), values.size(), most_operands);
+            for (size_t i = 0; i < values.size(); ++i) {
+                char *at = address(e, values[i]);
+                touch(at, bytes_of(e, values[i]));
+                to[i] = at;
+            }
+        };
+        resolve(s.in, in);
+        resolve(s.out, out);
+        void *workspace = s.workspace < 0 ? nullptr : address(e, s.workspace);
+        if (workspace != nullptr) touch(static_cast<char *>(workspace), bytes_of(e, s.workspace));
+        op.run({*engine_.device, *engine_.comm, f_.state, in.data(), out.data(), workspace});
+        const Cost cost = op.cost(extent);
+        const auto flops = static_cast<uint64_t>(cost.flops);
+        if (s.replay || e.replay) {
+            counts_.replayed_ops += 1, counts_.replayed_flops += flops;
+            if (cost.matmul) counts_.replayed_matmul_flops += flops;
+        } else if (s.backward) {
+            counts_.backward_ops += 1, counts_.backward_flops += flops;
+        } else {
+            counts_.forward_ops += 1, counts_.forward_flops += flops;
+        }
+    }
+}
+
+void Runner::count_saved(const Entry &e) {
+    if (e.x.kind == Place::Kind::stack) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, e.schedule->x));
+    for (int32_t v : e.schedule->saved)
+        if (e.schedule->values[v].home == Home::frame) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, v));
+}
+
+void Runner::transfer(const Entry &e, bool to_host) {
+    const auto move = [&](int32_t v) {
+        const Spot &spot = e.layout->spots[v];
+        if (spot.where != Spot::Where::staged) return;
+        const auto bytes = static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[v].buffer].bytes(f_.state.extent()));
+        char *device = address(e.staging) + spot.offset, *host = f_.host + e.host + spot.offset;
+        touch(device, rounded(static_cast<int64_t>(bytes)));
+        if (to_host) engine_.device->copy(host, device, bytes);
+        else engine_.device->copy(device, host, bytes);
+        if (to_host) counts_.host_bytes += static_cast<uint64_t>(bytes_of(e, v));
+    };
+    move(e.schedule->x);
+    for (int32_t v : e.schedule->saved) move(v);
+}
+
+}  // namespace mdlm

@@ -1,0 +1,49 @@
+// Runs the entries of a block plan. It resolves places to addresses and counts; what runs and where was decided before.
+#pragma once
+#include "block/params.hpp"
+#include "plan/block_plan.hpp"
+
+namespace mdlm {
+
+struct Counts {
+    uint64_t saved_bytes = 0, host_bytes = 0, high_water_bytes = 0;
+    uint64_t forward_ops = 0, forward_flops = 0, backward_ops = 0, backward_flops = 0;
+    uint64_t replayed_ops = 0, replayed_flops = 0, replayed_matmul_flops = 0;
+};
+
+// Everything outside the plan that one forward or backward works on.
+struct Frame {
+    char *arena = nullptr;
+    int64_t stack = 0;           // offset of the tape's stack in the arena
+    char *host = nullptr;        // the tape's host storage
+    const void *x = nullptr;     // the caller's
+    void *y = nullptr;
+    const void *dy = nullptr;
+    void *dx = nullptr;
+    RunState state;              // its layer, params and grads are set for each entry
+    const Params *params = nullptr;
+    int64_t layer_offset = 0;
+};
+
+class Runner {
+public:
+    Runner(Engine &engine, const BlockPlan &plan, Frame &frame, Counts &counts)
+        : engine_(engine), plan_(plan), f_(frame), counts_(counts) {}
+    void run(const Entry &entry);
+
+private:
+    char *address(const Place &place) const;
+    char *address(const Entry &entry, int32_t value) const;
+    void run_steps(const Entry &entry);
+    void transfer(const Entry &entry, bool to_host);
+    void count_saved(const Entry &entry);
+    void touch(const char *at, int64_t bytes);
+    int64_t bytes_of(const Entry &entry, int32_t value) const;
+
+    Engine &engine_;
+    const BlockPlan &plan_;
+    Frame &f_;
+    Counts &counts_;
+};
+
+}  // namespace mdlm
