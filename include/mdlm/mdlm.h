@@ -387,11 +387,15 @@ typedef struct mdlm_shape {
     int32_t input_requires_grad; /* dx is wanted (default 1); 0 on a first stage whose embedding is frozen */
     mdlm_input_storage input_storage; /* (default COPY) */
     uint64_t max_bytes;          /* a plan whose peak_bytes exceeds it is refused with BUDGET (default 0 = no limit) */
+    int32_t share_scratch;       /* slots and scratch lie in memory that all such blocks of the context share, as large as the largest needs;
+                                    saved tensors stay apart. For several blocks on one context (default 0) */
+    int32_t reserved;            /* 0 */
 } mdlm_shape;
-#define MDLM_SHAPE_INIT { sizeof(mdlm_shape), 0, 0, 0, 0, 1, 0, 1, MDLM_INPUT_COPY, 0 }
+#define MDLM_SHAPE_INIT { sizeof(mdlm_shape), 0, 0, 0, 0, 1, 0, 1, MDLM_INPUT_COPY, 0, 0, 0 }
 MDLM_API mdlm_status mdlm_shape_init(mdlm_shape *shape, size_t struct_size);
 
-/* Bytes, known before anything runs. peak_bytes is the size of the arena; the next three add up to at least it. */
+/* Bytes, known before anything runs. peak_bytes is the size of the arena (with share_scratch: of the block's own part and the shared part
+   that it needs); in_flight times saved_bytes and the other two of the next three add up to at least it. */
 typedef struct mdlm_memory {
     size_t struct_size;
     uint64_t peak_bytes;      /* the arena: everything that forward, replay and backward use on the device, except what follows */

@@ -108,6 +108,8 @@ void check_shape(const Config &c, const mdlm_shape &shape) {
         if (value != 0 && value != 1) fail(MDLM_ERROR_ARGUMENT, "shape: %s = %d: expected 0 or 1", name, value);
     };
     flag("evaluate_in_flight", shape.evaluate_in_flight);
+    flag("share_scratch", shape.share_scratch);
+    if (shape.reserved != 0) fail(MDLM_ERROR_ARGUMENT, "shape.reserved = %d: expected 0", shape.reserved);
     flag("input_requires_grad", shape.input_requires_grad);
     if (shape.input_storage != MDLM_INPUT_COPY && shape.input_storage != MDLM_INPUT_BORROW)
         fail(MDLM_ERROR_ARGUMENT, "shape: input_storage = %d: expected COPY (0) or BORROW (1)", shape.input_storage);

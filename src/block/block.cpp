@@ -130,8 +130,10 @@ Frame Block::frame(Reservation &r, const RunState &state, const Tape *tape) cons
     if (r.rotary.get() != nullptr) f.state.cos = r.rotary.get(), f.state.sin = r.rotary.get() + r.rotary.bytes() / 2;
     f.params = &params_;
     f.layer_offset = config_.layer_offset;
+    const bool apart = r.plan->input.share_scratch;
+    if (apart) f.shared = engine_.shared_scratch.get();
     if (tape != nullptr) {
-        f.stack = r.plan->fixed_bytes + tape->index * r.plan->stack_bytes;
+        f.stack = (apart ? 0 : r.plan->fixed_bytes) + tape->index * r.plan->stack_bytes;
         f.host = r.host.get() + tape->index * r.plan->host_bytes;
     }
     return f;
@@ -179,7 +181,8 @@ void Block::backward(Tape &tape, const mdlm_backward_options &options, const voi
     if (params_.grads_dirty && !overwrite)
         fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
     check_aligned(dy, "dy");
-    if (r.plan->wants_dx || dx != nullptr) check_aligned(dx, "dx");
+    if (r.plan->wants_dx) check_aligned(dx, "dx");
+    else if (dx != nullptr) fail(MDLM_ERROR_ARGUMENT, "dx = %p: expected NULL, the shape was reserved with input_requires_grad = 0", dx);
     const uint64_t bytes = static_cast<uint64_t>(mul(mul(tape.state.tokens.rows(), config_.hidden_size), size_of(config_.params_dtype)));
     if (dx != nullptr && dx != dy) check_apart(dx, "dx", dy, "dy", bytes);
 

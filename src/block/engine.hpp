@@ -13,6 +13,7 @@ struct Engine {
         : device_memory(device_table), host_memory(host_table), device(std::move(d)), comm(std::move(c)) {}
 
     Allocator device_memory, host_memory;
+    Memory shared_scratch;  // of blocks reserved with share_scratch
     std::unique_ptr<Device> device;
     std::unique_ptr<Comm> comm;
     // Reserved now, all blocks.

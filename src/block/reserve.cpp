@@ -36,12 +36,16 @@ void Block::reserve(const mdlm_shape &shape, const Policies *policies) {
     input.evaluate_in_flight = shape.evaluate_in_flight != 0;
     input.input_requires_grad = shape.input_requires_grad != 0;
     input.borrow_input = shape.input_storage == MDLM_INPUT_BORROW;
+    input.share_scratch = shape.share_scratch != 0;
     r->plan = make_block_plan(std::move(input));
     const BlockPlan &plan = *r->plan;
     if (shape.max_bytes != 0 && static_cast<uint64_t>(plan.peak_bytes) > shape.max_bytes)
         fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes, (long long)plan.peak_bytes);
 
-    r->arena = engine_.device_memory.allocate(plan.peak_bytes, "arena");
+    r->arena = engine_.device_memory.allocate(plan.own_bytes(), "arena");
+    // Nothing in shared scratch outlives a call, so it can be replaced even while other blocks' tapes are in flight.
+    Memory shared;
+    if (plan.shared_bytes() > engine_.shared_scratch.bytes()) shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
     r->host = engine_.host_memory.allocate(mul(plan.host_bytes, shape.in_flight), "host storage");
     r->rotary = engine_.device_memory.allocate(rotary_table_bytes(config_, shape.seq_length), "rotary table");
     if (r->rotary.get() != nullptr) fill_rotary_table(config_, shape.seq_length, *engine_.device, r->rotary.get());
@@ -61,6 +65,10 @@ void Block::reserve(const mdlm_shape &shape, const Policies *policies) {
     release();
     params_.commit(engine_, std::move(storage));
     reservation_ = std::move(r);
+    if (shared.get() != nullptr) {
+        engine_.arena_bytes += shared.bytes() - engine_.shared_scratch.bytes();
+        engine_.shared_scratch = std::move(shared);
+    }
     engine_.arena_bytes += reservation_->arena.bytes();
     engine_.host_bytes += reservation_->host.bytes();
     engine_.parameter_bytes += reservation_->rotary.bytes();

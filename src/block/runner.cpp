@@ -14,9 +14,9 @@ constexpr size_t most_operands = 16;
 
 char *Runner::address(const Place &p) const {
     switch (p.kind) {
-    case Place::Kind::fixed: return f_.arena + p.offset;
+    case Place::Kind::fixed: return (f_.shared != nullptr ? f_.shared : f_.arena) + p.offset;
     case Place::Kind::stack: return f_.arena + f_.stack + p.offset;
-    case Place::Kind::slab: return f_.arena + plan_.slab_origin + p.offset;
+    case Place::Kind::slab: return (f_.shared != nullptr ? f_.shared + plan_.fixed_bytes : f_.arena + plan_.slab_origin) + p.offset;
     default: return nullptr;
     }
 }
@@ -43,9 +43,12 @@ int64_t Runner::bytes_of(const Entry &e, int32_t v) const {
 }
 
 void Runner::touch(const char *at, int64_t bytes) {
-    const char *end = f_.arena + plan_.peak_bytes;
-    if (at < f_.arena || at >= end) return;  // the caller's
-    counts_.high_water_bytes = std::max(counts_.high_water_bytes, static_cast<uint64_t>(at - f_.arena + bytes));
+    const auto used = [&](const char *begin, int64_t size, int64_t below) {
+        if (at < begin || at >= begin + size) return;  // the caller's, or the other part
+        counts_.high_water_bytes = std::max(counts_.high_water_bytes, static_cast<uint64_t>(below + (at - begin) + bytes));
+    };
+    used(f_.arena, plan_.own_bytes(), 0);
+    if (f_.shared != nullptr) used(f_.shared, plan_.shared_bytes(), plan_.own_bytes());
 }
 
 void Runner::run(const Entry &e) {

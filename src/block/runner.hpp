@@ -15,6 +15,7 @@ struct Counts {
 struct Frame {
     char *arena = nullptr;
     int64_t stack = 0;           // offset of the tape's stack in the arena
+    char *shared = nullptr;      // where slots and slab lie, when not in the arena
     char *host = nullptr;        // the tape's host storage
     const void *x = nullptr;     // the caller's
     void *y = nullptr;

@@ -38,7 +38,7 @@ struct UnitPlan {
 
 class Composer {
 public:
-    explicit Composer(BlockPlan &p) : p_(p), in_(p.input), one_(in_.in_flight == 1) {}
+    explicit Composer(BlockPlan &p) : p_(p), in_(p.input), one_(in_.in_flight == 1 && !in_.share_scratch) {}
 
     void compose() {
         derive_layers();
@@ -119,6 +119,7 @@ private:
         key.x_in_frame = u.x.kind == PK::stack;
         key.x_staged = u.x.kind == PK::staging;
         key.y_in_slab = next_in_slab;
+        key.slab_above = one_;
         key.shard_bytes = u.saves && u.storage == Storage::shard ? share_bytes(u.unit.first) : 0;
         return key;
     }
@@ -171,7 +172,7 @@ private:
         if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % 2};
         return e;
     }
-    // A unit of several layers transfers its input only; a schedule that never runs says so.
+    // Of the unit's input, and what else is staged. A unit of several layers has its input only; a schedule that never runs says so.
     Entry transfer(EK kind, const UnitPlan &u) {
         Entry e = unit_entry(kind, u);
         if (e.schedule == nullptr) {
@@ -192,7 +193,7 @@ private:
     void forward(size_t index) {
         UnitPlan &u = units_[index];
         const int64_t end = u.unit.first + u.unit.count;
-        if (u.unit.first == 0 && u.x.kind != PK::caller) p_.forward.push_back(unit_entry(EK::copy_input, u));
+        if (u.unit.first == 0 && u.x.kind != PK::caller) p_.forward.push_back(transfer(EK::copy_input, u));
         if (u.saves && u.storage == Storage::shard) p_.forward.push_back(transfer(EK::shard_input, u));  // the output may take its slot
         Place x = u.x;
         for (int64_t i = u.unit.first; i < end; ++i) {
@@ -266,6 +267,7 @@ private:
             key.x_in_frame = i > u.unit.first;
             key.x_staged = !key.x_in_frame && x.kind == PK::staging;
             key.y_in_slab = i < final;
+            key.slab_above = true;
             e.layout = layout(e.schedule, key);
             e.replay = true;
             if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % 2};
@@ -285,11 +287,14 @@ private:
     }
 
     void evaluate() {
+        // Scratch is above what all tapes keep, or, when none is in flight, where their stacks are (unless those are apart from it).
+        const int64_t above = one_ ? p_.stack_bytes : 0;
+        const int64_t below = one_ || in_.share_scratch ? 0 : -mul(in_.in_flight, p_.stack_bytes);
         Place x{PK::caller, 0};
         for (int64_t i = 0; i < items(); ++i) {
             Entry e = entry(EK::forward, i, passing(i), nullptr);
             e.layout = layout(e.schedule, {});
-            e.slab = {PK::slab, one_ && in_.evaluate_in_flight ? p_.stack_bytes : 0};
+            e.slab = {PK::slab, in_.evaluate_in_flight ? above : below};
             e.x = x;
             e.y = last(i) ? Place{PK::caller, 0} : slot_after(PK::x_slot, x, e.schedule->forward, e.schedule->x, e.schedule->y);
             x = e.y;

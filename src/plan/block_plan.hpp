@@ -3,6 +3,8 @@
 //   arena = [ x slots | dx slots | staging slots ]  fixed
 //           [ saved stack of each tape ]            forward pushes frames, backward pops them
 //           [ slab ]                                scratch; with one tape in flight it starts right above the frame in use
+//
+// With share_scratch only the stacks are the block's own; fixed and slab are one piece elsewhere.
 #pragma once
 #include <map>
 #include <memory>
@@ -59,6 +61,7 @@ struct BlockPlanInput {
     Extent bound;
     int64_t in_flight = 1, group_size = 1;
     bool evaluate_in_flight = false, input_requires_grad = true, borrow_input = false;
+    bool share_scratch = false;  // fixed and slab lie in memory that other blocks use too
 };
 
 struct BlockPlan {
@@ -72,6 +75,8 @@ struct BlockPlan {
     int64_t scratch_bytes = 0; // highest slab of any entry
     int64_t peak_bytes = 0;
     int64_t host_bytes = 0;    // of one tape
+    int64_t own_bytes() const { return input.share_scratch ? input.in_flight * stack_bytes : peak_bytes; }
+    int64_t shared_bytes() const { return peak_bytes - own_bytes(); }
     bool wants_dx = false;
 
     // Schedules and layouts, shared by layers that are alike.

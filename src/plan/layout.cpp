@@ -61,7 +61,7 @@ void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step>
     }
     if (key.shard_bytes > 0) items.push_back({key.shard_bytes, 0, end, 0}), owner.push_back(-1);
     (is_backward ? layout.backward_alive : layout.forward_alive) = most_alive(items);
-    const int64_t height = pack(items, layout.frame_bytes);
+    const int64_t height = std::max(pack(items, key.slab_above ? 0 : layout.frame_bytes), layout.frame_bytes);
     (is_backward ? layout.backward_slab : layout.forward_slab) = height - layout.frame_bytes;
     for (size_t i = 0; i < items.size(); ++i) {
         if (owner[i] < 0) continue;

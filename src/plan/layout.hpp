@@ -1,5 +1,6 @@
-// Byte offsets for one layer's schedule: the frame [0, frame) that is saved, and the slab above it. No buffer crosses from one to the
-// other; frame bytes serve as scratch until their tensor is born and after its last reader.
+// Byte offsets for one layer's schedule: the frame [0, frame) that is saved, and the slab. Frame bytes serve as scratch until their tensor is
+// born and after its last reader. Where the slab stands right above the frame a scratch buffer may lie across the border; where several
+// tapes have frames of their own and share the slab, none does.
 #pragma once
 #include <vector>
 
@@ -24,6 +25,7 @@ struct LayoutKey {
     bool x_in_frame = false;  // the input stands at the start of the frame
     bool x_staged = false;    // the input stands at the start of the staging slot
     bool y_in_slab = false;   // the output is the next frame's input, right above this frame: it takes the start of the slab
+    bool slab_above = false;  // the slab stands right above the frame
     int64_t shard_bytes = 0;  // a share of the input stands at the start of the frame instead
     auto operator<=>(const LayoutKey &) const = default;
 };

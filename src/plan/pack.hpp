@@ -12,7 +12,7 @@ struct PackItem {
     bool overlaps(const PackItem &o) const { return birth <= o.death && o.birth <= death; }
 };
 
-// Two segments: [0, split) and [split, infinity). No item crosses from one to the other. Items with an offset stay there.
+// Two segments: [0, split) and [split, infinity); one when split is 0. No item crosses from one to the other. Items with an offset stay there.
 // Writes the other offsets and returns the height: the end of the highest item, at least split.
 int64_t pack(std::vector<PackItem> &items, int64_t split);
 

@@ -127,6 +127,7 @@ void work_in_place(Schedule &s, std::vector<Step> &steps, bool is_backward) {
     };
     for (size_t i = 0; i < steps.size(); ++i) {
         const Step &step = steps[i];
+        if (step.out.empty()) continue;  // only parameter gradients are wanted of it
         for (int32_t candidate : s.op(step).in_place()) {
             const int32_t from = step.in[candidate], to = step.out[0];
             const Value &a = s.values[from], &b = s.values[to];

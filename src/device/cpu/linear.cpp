@@ -26,8 +26,6 @@ Matmul matmul_of(Kernel kernel, DType type, int64_t m, int64_t n, int64_t k, boo
 
 int64_t linear_workspace(int32_t threads) { return mul(stride(), threads); }
 
-Linears::Linears(int32_t workers) : workers_(workers), library_(make_library(workers)) {}
-
 bool Linears::Plan::by_library() const {
     return primitives[0][0] || primitives[0][1] || primitives[1][0] || primitives[1][1];
 }

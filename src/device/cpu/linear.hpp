@@ -12,7 +12,8 @@ namespace mdlm::cpu {
 
 class Linears {
 public:
-    explicit Linears(int32_t workers);
+    explicit Linears(int32_t workers) : Linears(workers, make_library(workers)) {}
+    Linears(int32_t workers, std::unique_ptr<Library> library) : workers_(workers), library_(std::move(library)) {}
     // Opens a generation. Plans that the last 16 did not use are dropped.
     void begin_shape();
     void prepare(Kernel kernel, const KernelSize &size);
