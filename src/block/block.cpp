@@ -1,6 +1,7 @@
 #include "block/block.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/sizes.hpp"
 #include "block/reservation.hpp"
@@ -199,9 +200,14 @@ void Block::backward(Tape &tape, const mdlm_backward_options &options, const voi
         if (e.kind != Entry::Kind::backward || options.grad_ready == nullptr) continue;
         const auto &trains = r.plan->input.trains[e.item];
         if (std::count(trains.begin(), trains.end(), 1) == 0) continue;
+        char before[512];
+        std::snprintf(before, sizeof before, "%s", last_error());
+        set_last_error("");  // what it says with mdlm_set_last_error becomes part of our line
         const mdlm_status status = options.grad_ready(options.payload, e.item);
         if (status != MDLM_OK)
-            fail(MDLM_ERROR_CALLBACK, "grad_ready of layer %lld returned %d: expected MDLM_OK", (long long)e.item, status);
+            fail(MDLM_ERROR_CALLBACK, "grad_ready of layer %lld returned %d (%s)%s%s: expected MDLM_OK", (long long)e.item, status,
+                 mdlm_status_name(status), last_error()[0] != 0 ? " " : "", last_error());
+        set_last_error(before);
     }
     params_.grads_dirty = false;
     engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(tape.counts.high_water_bytes));

@@ -1,0 +1,10 @@
+#!/usr/bin/env python3
+"""Suite `abi`: what programs outside see of libmdlm. See the files it imports."""
+import sys
+
+import harness
+import test_header    # noqa: F401  compiles alone; values and layouts do not change
+import test_library   # noqa: F401  exported symbols; abidiff
+import test_install   # noqa: F401  the header's program; a program outside the tree with pkg-config alone
+
+sys.exit(harness.main())

@@ -1,0 +1,115 @@
+// Forward and backward allocate nothing: no call of malloc by the library, none of the caller's allocators. The first step after reserve
+// counts too, and one of another shape after prepare.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "fault/inject.hpp"
+#include "fault/malloc_count.hpp"
+#include "support/checks.hpp"
+#include "support/repro.hpp"
+#include "support/rig.hpp"
+
+using namespace mdlm_test;
+
+namespace {
+
+struct Counts {
+    int64_t ours = 0, dnnl = 0, allocator = 0;
+};
+
+template <class F>
+Counts count(FaultyAllocator &allocator, F &&f) {
+    const int64_t before = allocator.calls;
+    malloc_calls = malloc_calls_of_dnnl = 0;
+    counting_malloc = true;
+    f();
+    counting_malloc = false;
+    return {malloc_calls, malloc_calls_of_dnnl, allocator.calls - before};
+}
+
+// Steps of the reserved shape and of a smaller one, with a tape and without.
+void run(Rig &rig) {
+    FaultyAllocator allocator;
+    const mdlm_allocator table = allocator.table();
+    rig.desc.device_allocator = rig.desc.host_allocator = &table;
+    rig.desc.num_threads = 3;
+    rig.shape.evaluate_in_flight = 1;
+    rig.shape.max_documents = 2;
+    REQUIRE_OK(rig.open());
+    CHECK(allocator.calls > 0);
+    static constexpr int32_t documents[] = {0, 3, 7};
+    mdlm_batch smaller = rig.batch;
+    smaller.seq_length = 7;
+    smaller.micro_batch_size = 1;
+    smaller.cu_seqlens = documents;
+    smaller.num_documents = 2;
+    mdlm_status status = MDLM_OK;
+    const auto step = [&] {
+        if (status == MDLM_OK) status = rig.step();
+        if (status == MDLM_OK) status = rig.evaluate();
+    };
+    for (const char *what : {"first step", "second step", "third step"}) {
+        CAPTURE(what);
+        const Counts counts = count(allocator, step);
+        REQUIRE_OK(status);
+        CHECK(counts.ours == 0);
+        CHECK(counts.allocator == 0);
+        if (rig.desc.device == MDLM_DEVICE_REFERENCE) CHECK(counts.dnnl == 0);
+    }
+    REQUIRE_OK(mdlm_block_prepare(rig.block, &smaller));
+    rig.batch = smaller;
+    const Counts counts = count(allocator, step);
+    REQUIRE_OK(status);
+    CHECK(counts.ours == 0);
+    CHECK(counts.allocator == 0);
+    rig.close();
+    CHECK(allocator.live_bytes == 0);
+}
+
+bool cannot_count() {
+    if (sanitized) skip("because malloc is the sanitizer's");
+    return sanitized;
+}
+
+}  // namespace
+
+TEST_CASE("the stand-ins see allocations") {
+    if (cannot_count()) return;
+    FaultyAllocator allocator;
+    const Counts counts = count(allocator, [] {
+        const auto a = std::make_unique<int[]>(100);
+        void *volatile b = std::malloc(10);
+        void *volatile c = std::aligned_alloc(64, 64);
+        std::free(b);
+        std::free(c);
+    });
+    CHECK(counts.ours == 3);
+}
+
+TEST_CASE("no allocation: reference device") {
+    if (cannot_count()) return;
+    for (const char *granularity : {"none", "selective", "full"}) {
+        CAPTURE(granularity);
+        Rig rig{{"recompute_granularity", granularity}};
+        run(rig);
+    }
+    Rig rig{{"attention_backend", "unfused"}, {"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "2"}};
+    run(rig);
+}
+
+TEST_CASE("no allocation but oneDNN's own: cpu device") {
+    if (cannot_count()) return;
+    const int64_t before = inject::dnnl_calls();
+    for (const char *dtype : {"f32", "bf16"}) {
+        for (const char *granularity : {"none", "selective", "full"}) {
+            CAPTURE(dtype);
+            CAPTURE(granularity);
+            Rig rig{{"recompute_granularity", granularity}, {"params_dtype", dtype}, {"activation_func", "swiglu"}};
+            rig.desc.device = MDLM_DEVICE_CPU;
+            run(rig);
+        }
+    }
+    if (inject::have_dnnl()) CHECK(inject::dnnl_calls() > before);
+}

@@ -1,0 +1,214 @@
+// Mutants at the device: a kernel is called with something else than the plan's op said, or not at all.
+#include <functional>
+
+#include "mutants.hpp"
+#include "support/wrapped_device.hpp"
+
+namespace property {
+namespace {
+
+using mdlm_test::WrappedDevice;
+
+class Spoiled : public WrappedDevice {
+public:
+    Spoiled(std::unique_ptr<mdlm::Device> inner, Mutant &mutant) : WrappedDevice(std::move(inner)), m_(mutant) {}
+
+protected:
+    Mutant &m_;
+};
+
+template <class D>
+class OfDevice final : public Mutant {
+public:
+    using Mutant::Mutant;
+    std::unique_ptr<mdlm::Device> device(std::unique_ptr<mdlm::Device> d) override { return std::make_unique<D>(std::move(d), *this); }
+};
+
+// What a replayed forward kernel is told, changed. Each hook says whether there was something to change.
+struct Hooks {
+    std::function<bool(mdlm::Mask &)> mask;
+    std::function<bool(mdlm::Mask &)> positions;
+    std::function<bool(mdlm::Dropout &)> dropout;
+    std::function<bool(mdlm::NormForward &)> norm;
+};
+
+class Replayed final : public Spoiled {
+public:
+    Replayed(std::unique_ptr<mdlm::Device> inner, Mutant &mutant, const Hooks &hooks) : Spoiled(std::move(inner), mutant), hooks_(hooks) {}
+
+    void attention_forward(const mdlm::AttentionForward &a) override { inner().attention_forward(of_attention(a)); }
+    void attn_scores(const mdlm::AttnScores &a) override { inner().attn_scores(of_attention(a)); }
+    void attn_softmax(const mdlm::AttnSoftmax &a) override { inner().attn_softmax(of_attention(a)); }
+    void attn_context(const mdlm::AttnContext &a) override { inner().attn_context(of_attention(a)); }
+    void qk_norm_rope(mdlm::QkNormRope const &a) override {
+        mdlm::QkNormRope b = a;
+        apply(hooks_.positions, b.mask);
+        inner().qk_norm_rope(b);
+    }
+    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override {
+        mdlm::BiasDropoutAdd b = a;
+        apply(hooks_.dropout, b.dropout);
+        inner().bias_dropout_add(b);
+    }
+    void norm_forward(const mdlm::NormForward &a) override {
+        mdlm::NormForward b = a;
+        apply(hooks_.norm, b);
+        inner().norm_forward(b);
+    }
+
+private:
+    template <class T>
+    void apply(const std::function<bool(T &)> &hook, T &what) {
+        if (m_.in_backward && hook && hook(what)) ++m_.reached;
+    }
+    template <class A>
+    A of_attention(A a) {
+        apply(hooks_.mask, a.shape.mask);
+        apply(hooks_.dropout, a.shape.dropout);
+        return a;
+    }
+    const Hooks &hooks_;
+};
+
+class InReplay final : public Mutant {
+public:
+    InReplay(std::string name, Hooks hooks) : Mutant(std::move(name)), hooks_(std::move(hooks)) {}
+    std::unique_ptr<mdlm::Device> device(std::unique_ptr<mdlm::Device> d) override {
+        return std::make_unique<Replayed>(std::move(d), *this, hooks_);
+    }
+
+private:
+    Hooks hooks_;
+};
+
+// In bf16, the activation of a replayed linear's sums before they were rounded: what fusing it into the matmul would give.
+class UnroundedEpilogue final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void linear_forward(const mdlm::LinearForward &a) override {
+        g_ = nullptr;
+        if (m_.in_backward && a.dtype == mdlm::DType::bf16) {
+            std::vector<float> x = widened(a.x, a.m * a.k), w = widened(a.w, a.n * a.k), bias = widened(a.bias, a.bias != nullptr ? a.n : 0);
+            sums_.resize(static_cast<size_t>(a.m * a.n));
+            exact_->linear_forward({mdlm::DType::f32, a.m, a.n, a.k, x.data(), w.data(), a.bias != nullptr ? bias.data() : nullptr, sums_.data(), nullptr});
+            g_ = a.y;
+        }
+        inner().linear_forward(a);
+    }
+    void activation_forward(const mdlm::ActivationForward &a) override {
+        if (!m_.in_backward || g_ == nullptr || a.g != g_) return inner().activation_forward(a);
+        std::vector<float> m(static_cast<size_t>(a.rows * a.width));
+        exact_->activation_forward({mdlm::DType::f32, a.kind, a.rows, a.width, sums_.data(), m.data()});
+        for (size_t i = 0; i < m.size(); ++i) mdlm::store(mdlm::DType::bf16, a.m, static_cast<int64_t>(i), m[i]);
+        ++m_.reached;
+    }
+
+private:
+    static std::vector<float> widened(const void *from, int64_t count) {
+        std::vector<float> to(static_cast<size_t>(count));
+        for (int64_t i = 0; i < count; ++i) to[static_cast<size_t>(i)] = static_cast<float>(mdlm::load(mdlm::DType::bf16, from, i));
+        return to;
+    }
+    std::unique_ptr<mdlm::Device> exact_ = mdlm::make_reference_device();
+    const void *g_ = nullptr;
+    std::vector<float> sums_;
+};
+
+class WeightGradientTwice final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void linear_wgrad(const mdlm::LinearWgrad &a) override {
+        inner().linear_wgrad(a);
+        mdlm::LinearWgrad again = a;
+        again.accumulate = true;
+        inner().linear_wgrad(again);
+        ++m_.reached;
+    }
+};
+
+class BiasGradientLeftOut final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void bias_grad(const mdlm::BiasGrad &) override { ++m_.reached; }
+};
+
+// As if every micro-batch were the first of its step.
+class NormGradientsNotAdded final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void norm_backward(const mdlm::NormBackward &a) override {
+        mdlm::NormBackward b = a;
+        m_.reached += a.accumulate && a.dweight != nullptr;
+        b.accumulate = false;
+        inner().norm_backward(b);
+    }
+};
+
+class ResidualGradientLeftOut final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void norm_backward(const mdlm::NormBackward &a) override {
+        mdlm::NormBackward b = a;
+        m_.reached += a.add != nullptr;
+        b.add = nullptr;
+        inner().norm_backward(b);
+    }
+};
+
+class HostNotReadBack final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void copy(void *to, const void *from, size_t bytes) override {
+        if (m_.in_backward) ++m_.reached;
+        else inner().copy(to, from, bytes);
+    }
+};
+
+bool without_documents(mdlm::Mask &mask) {
+    const bool packed = mask.doc_begin != nullptr;
+    mask.doc_begin = mask.doc_end = nullptr;
+    return packed;
+}
+
+Hooks of_mask(std::function<bool(mdlm::Mask &)> f) { return {std::move(f), nullptr, nullptr, nullptr}; }
+Hooks of_positions(std::function<bool(mdlm::Mask &)> f) { return {nullptr, std::move(f), nullptr, nullptr}; }
+Hooks of_dropout(std::function<void(mdlm::Dropout &)> f) {
+    return {nullptr, nullptr, [f = std::move(f)](mdlm::Dropout &d) { return d.on ? (f(d), true) : false; }, nullptr};
+}
+Hooks of_norm(std::function<bool(mdlm::NormForward &)> f) { return {nullptr, nullptr, nullptr, std::move(f)}; }
+
+}  // namespace
+
+std::vector<std::unique_ptr<Mutant>> device_mutants() {
+    std::vector<std::unique_ptr<Mutant>> all;
+    const auto in_replay = [&](const char *name, Hooks hooks) { all.push_back(std::make_unique<InReplay>(name, std::move(hooks))); };
+    in_replay("replay under another window", of_mask([](mdlm::Mask &m) {
+                  const bool other = m.left != 0 || m.right != 0;
+                  m.left = m.right = 0;
+                  return other;
+              }));
+    in_replay("replay under another kind of mask", of_mask([](mdlm::Mask &m) {
+                  m.type = m.type == MDLM_MASK_NO_MASK ? MDLM_MASK_CAUSAL : MDLM_MASK_NO_MASK;
+                  return true;
+              }));
+    in_replay("replayed attention without the packed documents", of_mask(without_documents));
+    in_replay("replayed positions do not restart at documents", of_positions(without_documents));
+    in_replay("dropout redrawn in replay", of_dropout([](mdlm::Dropout &d) { d.seed += 1; }));
+    in_replay("dropout off in replay", of_dropout([](mdlm::Dropout &d) { d.on = false; }));
+    in_replay("replay takes the step from now", of_dropout([](mdlm::Dropout &d) { d.step += 1; }));
+    in_replay("replay takes the micro-batch's index from now", of_dropout([](mdlm::Dropout &d) { d.where ^= 1; }));
+    in_replay("replay counts layers from another one", of_dropout([](mdlm::Dropout &d) { d.where += 1u << 20; }));
+    in_replay("a replayed norm with another epsilon", of_norm([](mdlm::NormForward &a) {
+                  a.epsilon *= 2;
+                  return true;
+              }));
+    all.push_back(std::make_unique<OfDevice<UnroundedEpilogue>>("a replayed activation skips its input's rounding"));
+    all.push_back(std::make_unique<OfDevice<WeightGradientTwice>>("a weight's gradient added twice"));
+    all.push_back(std::make_unique<OfDevice<BiasGradientLeftOut>>("a bias gradient left out"));
+    all.push_back(std::make_unique<OfDevice<NormGradientsNotAdded>>("gradients of norms assigned instead of added"));
+    all.push_back(std::make_unique<OfDevice<ResidualGradientLeftOut>>("the residual's gradient left out"));
+    all.push_back(std::make_unique<OfDevice<HostNotReadBack>>("host storage not read back"));
+    return all;
+}
+
+}  // namespace property

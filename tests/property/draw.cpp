@@ -1,0 +1,288 @@
+#include "draw.hpp"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+namespace property {
+namespace {
+
+void draw_model(Random &r, mdlm_config &c) {
+    c.num_layers = r.one_of<int64_t>({1, 2, 2, 3, 3, 4, 4, 5});
+    c.layer_offset = r.percent(60) ? 0 : r.in(1, 4000);
+    c.hidden_size = r.in(8, 48);
+    c.num_query_groups = r.in(1, 3);
+    c.num_attention_heads = c.num_query_groups * r.one_of<int64_t>({1, 1, 2, 2, 3});
+    if (c.num_query_groups == c.num_attention_heads && r.percent(50)) c.num_query_groups = 0;
+    c.kv_channels = r.in(2, 13);  // odd ones too
+    c.ffn_hidden_size = r.percent(15) ? 0 : r.in(5, 60);
+    c.normalization = r.one_of({MDLM_NORM_LAYERNORM, MDLM_NORM_RMSNORM});
+    c.layernorm_zero_centered_gamma = r.percent(30);
+    c.layernorm_epsilon = r.one_of({1e-5, 1e-6, 1e-3});
+    c.qk_layernorm = r.percent(50);
+    c.final_layernorm = r.percent(60);
+    c.add_bias_linear = r.percent(60);
+    c.add_qkv_bias = r.percent(40);
+    c.activation_func = r.one_of({MDLM_ACT_GELU, MDLM_ACT_GELU_TANH, MDLM_ACT_SQUARED_RELU, MDLM_ACT_SWIGLU, MDLM_ACT_GEGLU});
+    c.batch_first = r.percent(40);
+
+}
+
+void draw_positions(Random &r, mdlm_config &c) {
+    c.position_embedding_type = r.percent(65) ? MDLM_POSITION_ROPE : MDLM_POSITION_NONE;
+    if (c.position_embedding_type == MDLM_POSITION_NONE) return;
+    const int64_t turned = 2 * r.in(1, c.kv_channels / 2);
+    c.rotary_percent = std::min(1.0, (static_cast<double>(turned) + 0.5) / static_cast<double>(c.kv_channels));
+    c.rotary_interleaved = r.percent(40);
+    c.rotary_base = r.one_of({10000.0, 100.0});
+    if (r.percent(25)) {
+        c.use_rope_scaling = 1;
+        c.rope_scaling_factor = r.real(1.0, 8.0);
+        c.rope_original_max_position = r.in(4, 64);
+    }
+    if (r.percent(25)) c.seq_len_interpolation_factor = r.real(0.5, 4.0);
+}
+
+void draw_attention(Random &r, mdlm_config &c, bool dropout) {
+    c.attention_mask_type = r.one_of({MDLM_MASK_NO_MASK, MDLM_MASK_CAUSAL, MDLM_MASK_BLOCK_CAUSAL});
+    if (c.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL || r.percent(40)) c.mask_block_size = static_cast<int32_t>(r.in(1, 6));
+    if (r.percent(30)) c.window_left = r.in(0, 6);
+    if (r.percent(30)) c.window_right = r.in(0, 4);
+    if (r.percent(20)) c.softmax_scale = r.real(0.1, 1.0);
+    c.attention_backend = r.one_of({MDLM_ATTENTION_AUTO, MDLM_ATTENTION_FUSED, MDLM_ATTENTION_UNFUSED, MDLM_ATTENTION_UNFUSED});
+    if (!dropout) return;
+    const int64_t which = r.in(1, 3);  // bit 0: hidden, bit 1: attention
+    if ((which & 1) != 0) c.hidden_dropout = r.real(0.05, 0.5);
+    if ((which & 2) != 0) c.attention_dropout = r.real(0.05, 0.5);
+}
+
+// The named setting that the plan starts from.
+void draw_setting(Random &r, mdlm_config &c) {
+    switch (r.in(0, 4)) {
+    case 0: break;
+    case 1:
+        c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE;
+        c.recompute_modules = static_cast<uint32_t>(r.in(0, 63));
+        break;
+    default:
+        c.recompute_granularity = MDLM_RECOMPUTE_FULL;
+        c.recompute_method = r.one_of({MDLM_METHOD_UNIFORM, MDLM_METHOD_UNIFORM, MDLM_METHOD_BLOCK});
+        c.recompute_num_layers = r.in(1, c.num_layers);
+    }
+    if (r.percent(25)) {
+        c.cpu_offloading = 1;
+        c.cpu_offloading_num_layers = r.in(1, c.num_layers);
+    }
+}
+
+void draw_edits(Random &r, const mdlm_config &c, PlanEdits &e) {
+    e.seed = r.next();
+    e.through_json = r.percent(15);
+    if (r.percent(75))
+        for (int64_t i = r.in(1, 2); i > 0; --i) {
+            const int64_t first = r.in(0, c.num_layers - 1);
+            e.units.emplace_back(first, r.in(1, c.num_layers - first));
+        }
+    e.tensors = r.one_of<int64_t>({0, 20, 100, 100});
+    e.keep = r.in(1, 3), e.replay = r.in(1, 4), e.host = r.one_of<int64_t>({0, 0, 1, 3});
+}
+
+void draw_shape(Random &r, mdlm_shape &s, bool packed) {
+    s.seq_length = r.percent(8) ? r.in(40, 80) : r.in(2, 24);
+    s.micro_batch_size = packed && r.percent(70) ? 1 : r.in(1, 3);
+    if (s.micro_batch_size > 1 && r.percent(30)) s.max_tokens = r.in(s.seq_length, s.seq_length * s.micro_batch_size);
+    if (packed) s.max_documents = r.in(1, std::min<int64_t>(s.seq_length, 5));
+    s.in_flight = static_cast<int32_t>(r.one_of<int64_t>({1, 1, 2, 3}));
+    s.evaluate_in_flight = r.percent(40);
+    s.input_requires_grad = r.percent(80);
+    s.input_storage = r.one_of({MDLM_INPUT_COPY, MDLM_INPUT_BORROW});
+    s.share_scratch = r.percent(20);
+}
+
+MicroBatch draw_micro(Random &r, const Draw &d, bool packed, bool dropout) {
+    MicroBatch m;
+    mdlm_batch &b = m.batch;
+    const int64_t most = d.shape.max_tokens != 0 ? d.shape.max_tokens : d.shape.seq_length * d.shape.micro_batch_size;
+    b.seq_length = r.percent(50) ? d.shape.seq_length : r.in(1, d.shape.seq_length);
+    b.micro_batch_size = std::min(r.percent(50) ? d.shape.micro_batch_size : r.in(1, d.shape.micro_batch_size), most / b.seq_length);
+    if (packed) {
+        b.micro_batch_size = 1;
+        m.documents = {0};
+        const auto seq = static_cast<int32_t>(b.seq_length);
+        for (int64_t i = r.in(1, std::min<int64_t>(d.shape.max_documents, seq)); i > 1; --i) m.documents.push_back(static_cast<int32_t>(r.in(1, seq)));
+        m.documents.push_back(seq);
+        std::sort(m.documents.begin(), m.documents.end());
+        m.documents.erase(std::unique(m.documents.begin(), m.documents.end()), m.documents.end());
+        m.documents_by_tape = r.percent(40);
+    }
+    b.training = r.percent(dropout ? 90 : 50);
+    if (r.percent(25)) b.attention_mask_type = r.one_of({MDLM_MASK_NO_MASK, MDLM_MASK_CAUSAL});
+    if (d.config.mask_block_size > 0 && r.percent(25)) b.attention_mask_type = MDLM_MASK_BLOCK_CAUSAL;
+    b.seed = r.next();
+    b.step = static_cast<uint32_t>(r.next());
+    b.micro_batch_index = static_cast<uint32_t>(r.in(0, 65535));
+    m.dx_over_dy = r.percent(30);
+    return m;
+}
+
+// Forwards in order, backwards in any; at most in_flight tapes are full at once.
+void draw_events(Random &r, Draw &d) {
+    std::vector<size_t> open;
+    size_t next = 0;
+    while (next < d.micro.size() || !open.empty()) {
+        if ((open.empty() || d.shape.evaluate_in_flight != 0) && r.percent(25))
+            d.events.push_back({Event::Kind::evaluate, static_cast<size_t>(r.in(0, static_cast<int64_t>(d.micro.size()) - 1)), r.percent(50)});
+        const bool room = open.size() < static_cast<size_t>(d.shape.in_flight);
+        if (next < d.micro.size() && room && r.percent(8)) d.events.push_back({Event::Kind::abandon, next});
+        if (next < d.micro.size() && room && (open.empty() || r.percent(70))) {
+            d.events.push_back({Event::Kind::forward, next});
+            open.push_back(next++);
+        } else {
+            const auto which = r.in(0, static_cast<int64_t>(open.size()) - 1);
+            d.events.push_back({Event::Kind::backward, open[static_cast<size_t>(which)]});
+            open.erase(open.begin() + which);
+        }
+    }
+}
+
+struct Line {
+    std::string text;
+    __attribute__((format(printf, 2, 3))) void add(const char *format, ...) {
+        char part[160];
+        va_list arguments;
+        va_start(arguments, format);
+        std::vsnprintf(part, sizeof part, format, arguments);
+        va_end(arguments);
+        text += (text.empty() ? "" : " ") + std::string(part);
+    }
+    void flag(bool on, const char *name) {
+        if (on) add("%s", name);
+    }
+};
+
+// The storages that a tensor may have where it is: everything but `replay` for the input of a unit, nothing else inside.
+mdlm_status set_tensor(mdlm_plan *plan, const mdlm_plan_layer &unit, int64_t item, const char *name, mdlm_storage storage) {
+    const bool input = std::string(name) == "input";
+    if (input && item != unit.unit_first) return MDLM_OK;
+    if (input && storage == MDLM_REPLAY) storage = MDLM_KEEP;
+    if (!input && unit.unit_count > 1 && storage == MDLM_HOST) storage = MDLM_REPLAY;
+    return mdlm_plan_set(plan, item, name, storage);
+}
+
+template <class F>
+mdlm_status each_tensor(const Draw &d, mdlm_plan *plan, F &&storage_of) {
+    const int64_t items = d.config.num_layers + (d.config.final_layernorm != 0);
+    std::vector<mdlm_plan_layer> units(static_cast<size_t>(items), MDLM_PLAN_LAYER_INIT);
+    for (int64_t i = 0; i < items; ++i)
+        if (const mdlm_status s = mdlm_plan_get_layer(plan, i, &units[static_cast<size_t>(i)])) return s;
+    for (int64_t i = 0; i < items; ++i)
+        for (int32_t t = 0; mdlm_plan_tensor(plan, i, t) != nullptr; ++t) {
+            const mdlm_storage storage = storage_of();
+            if (storage < 0) continue;
+            if (const mdlm_status s = set_tensor(plan, units[static_cast<size_t>(i)], i, mdlm_plan_tensor(plan, i, t), storage)) return s;
+        }
+    return MDLM_OK;
+}
+
+}  // namespace
+
+bool Draw::packed() const {
+    return std::any_of(micro.begin(), micro.end(), [](const MicroBatch &m) { return m.documents.size() > 2; });
+}
+
+bool Draw::drops() const {
+    const bool on = config.hidden_dropout > 0 || config.attention_dropout > 0;
+    return on && std::any_of(micro.begin(), micro.end(), [](const MicroBatch &m) { return m.batch.training != 0; });
+}
+
+Draw draw(uint64_t seed) {
+    Draw d;
+    d.seed = seed;
+    Random r(Random(seed).next());
+    const bool packed = r.percent(62), dropout = r.percent(60);
+    draw_model(r, d.config);
+    d.config.params_dtype = seed % 2 == 0 ? MDLM_DTYPE_F32 : MDLM_DTYPE_BF16;
+    draw_positions(r, d.config);
+    draw_attention(r, d.config, dropout);
+    draw_setting(r, d.config);
+    d.config.layer_offset = std::min(d.config.layer_offset, 4096 - d.config.num_layers);
+    draw_edits(r, d.config, d.edits);
+    draw_shape(r, d.shape, packed);
+    if (r.percent(35)) {
+        d.freeze = r.one_of({Draw::Freeze::first_layers, Draw::Freeze::first_layers, Draw::Freeze::some, Draw::Freeze::some,
+                             Draw::Freeze::all_but_one, Draw::Freeze::everything});
+        d.frozen_layers = r.in(1, d.config.num_layers);
+    }
+    for (int64_t i = r.in(1, 3); i > 0; --i) d.micro.push_back(draw_micro(r, d, packed && r.percent(80), dropout));
+    draw_events(r, d);
+    d.threads = static_cast<int32_t>(r.in(1, 3));
+    if (r.percent(25)) d.other_threads = d.threads % 3 + 1;
+    return d;
+}
+
+std::string describe(const Draw &d) {
+    const mdlm_config &c = d.config;
+    const mdlm_shape &s = d.shape;
+    Line l;
+    l.add("draw %llu:", static_cast<unsigned long long>(d.seed));
+    l.add("%s %d layers (from %d) h=%d heads=%d/%d d=%d ffn=%d", c.params_dtype == MDLM_DTYPE_BF16 ? "bf16" : "f32", int(c.num_layers),
+          int(c.layer_offset), int(c.hidden_size), int(c.num_attention_heads), int(c.num_query_groups), int(c.kv_channels), int(c.ffn_hidden_size));
+    l.add("norm=%d act=%d mask=%d/%d window=%d,%d backend=%d", c.normalization, c.activation_func, c.attention_mask_type, c.mask_block_size,
+          int(c.window_left), int(c.window_right), c.attention_backend);
+    l.flag(c.qk_layernorm != 0, "qk_norm");
+    l.flag(c.position_embedding_type == MDLM_POSITION_ROPE, "rope");
+    l.flag(c.final_layernorm != 0, "final_norm");
+    l.flag(c.add_bias_linear != 0, "bias");
+    l.flag(c.add_qkv_bias != 0, "qkv_bias");
+    l.flag(c.batch_first != 0, "batch_first");
+    if (c.hidden_dropout > 0 || c.attention_dropout > 0) l.add("dropout=%.2f,%.2f", c.hidden_dropout, c.attention_dropout);
+    l.add("recompute=%d/%d/%d modules=%x offload=%d", c.recompute_granularity, c.recompute_method, int(c.recompute_num_layers),
+          c.recompute_modules, int(c.cpu_offloading_num_layers));
+    for (const auto &[first, count] : d.edits.units) l.add("unit=%d+%d", int(first), int(count));
+    l.add("tensors=%d%% keep:replay:host=%d:%d:%d", int(d.edits.tensors), int(d.edits.keep), int(d.edits.replay), int(d.edits.host));
+    l.add("s<=%d b<=%d tokens<=%d documents<=%d in_flight=%d", int(s.seq_length), int(s.micro_batch_size), int(s.max_tokens),
+          int(s.max_documents), s.in_flight);
+    l.flag(s.evaluate_in_flight != 0, "evaluate_in_flight");
+    l.flag(s.input_requires_grad == 0, "no_dx");
+    l.flag(s.share_scratch != 0, "share_scratch");
+    l.flag(s.input_storage == MDLM_INPUT_BORROW, "borrow");
+    if (d.freeze != Draw::Freeze::nothing) l.add("freeze=%d/%d", int(d.freeze), int(d.frozen_layers));
+    for (const MicroBatch &m : d.micro)
+        l.add("micro=%dx%d%s%s", int(m.batch.seq_length), int(m.batch.micro_batch_size), m.batch.training != 0 ? "t" : "",
+              m.documents.empty() ? "" : ("p" + std::to_string(m.documents.size() - 1)).c_str());
+    std::string order;
+    for (const Event &e : d.events) order += "fbea"[static_cast<int>(e.kind)] + std::to_string(e.micro);
+    l.add("order=%s threads=%d", order.c_str(), d.threads);
+    return l.text;
+}
+
+bool frozen(const Draw &d, int64_t index, int64_t layer, int64_t count) {
+    Random r(d.seed * 31 + static_cast<uint64_t>(index));
+    switch (d.freeze) {
+    case Draw::Freeze::nothing: return false;
+    case Draw::Freeze::first_layers: return layer < d.frozen_layers;
+    case Draw::Freeze::some: return r.percent(35);
+    case Draw::Freeze::all_but_one: return index != static_cast<int64_t>(d.seed % static_cast<uint64_t>(count));
+    case Draw::Freeze::everything: return true;
+    }
+    return false;
+}
+
+mdlm_status edit(const Draw &d, mdlm_plan *plan) {
+    for (const auto &[first, count] : d.edits.units)
+        if (const mdlm_status s = mdlm_plan_set_unit(plan, first, count)) return s;
+    Random r(d.edits.seed);
+    return each_tensor(d, plan, [&]() -> mdlm_storage {
+        if (!r.percent(d.edits.tensors)) return -1;
+        const int64_t at = r.in(1, d.edits.keep + d.edits.replay + d.edits.host);
+        return at <= d.edits.keep ? MDLM_KEEP : at <= d.edits.keep + d.edits.replay ? MDLM_REPLAY : MDLM_HOST;
+    });
+}
+
+mdlm_status keep_everything(const Draw &d, mdlm_plan *plan) {
+    for (int64_t i = 0; i < d.config.num_layers; ++i)
+        if (const mdlm_status s = mdlm_plan_set_unit(plan, i, 1)) return s;
+    return each_tensor(d, plan, [] { return MDLM_KEEP; });
+}
+
+}  // namespace property

@@ -1,0 +1,83 @@
+// One drawn case of the property tests: a model, a plan, shapes, micro-batches and the order in which their passes run. All of it follows
+// from the seed.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mdlm/mdlm.h"
+
+namespace property {
+
+// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+class Random {
+public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+    uint64_t next() {
+        uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+    int64_t in(int64_t low, int64_t high) { return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1)); }
+    bool percent(int64_t p) { return in(1, 100) <= p; }
+    double real(double low, double high) { return low + (high - low) * static_cast<double>(next() >> 11) / 9007199254740992.0; }
+    template <class T>
+    T one_of(std::initializer_list<T> list) {
+        return list.begin()[in(0, static_cast<int64_t>(list.size()) - 1)];
+    }
+
+private:
+    uint64_t state_;
+};
+
+struct MicroBatch {
+    mdlm_batch batch = MDLM_BATCH_INIT;  // its cu_seqlens stay NULL: documents are handed over when it runs
+    std::vector<int32_t> documents;      // offsets; empty: not packed
+    bool documents_by_tape = false;      // through mdlm_tape_set_documents instead of the batch
+    bool dx_over_dy = false;
+    int64_t elements(int64_t hidden) const { return batch.seq_length * batch.micro_batch_size * hidden; }
+};
+
+struct Event {
+    enum class Kind { forward, backward, evaluate, abandon } kind = Kind::forward;  // abandon: a forward whose tape is reset
+    size_t micro = 0;
+    bool training = false;  // of an evaluation
+};
+
+// Edits on top of what the config's recompute settings say.
+struct PlanEdits {
+    std::vector<std::pair<int64_t, int64_t>> units;  // first, count
+    int64_t tensors = 0;                             // per cent of the tensors that are set at random,
+    int64_t keep = 1, replay = 1, host = 1;          // with these weights
+    uint64_t seed = 0;
+    bool through_json = false;
+};
+
+struct Draw {
+    uint64_t seed = 0;
+    mdlm_config config = MDLM_CONFIG_INIT;
+    mdlm_shape shape = MDLM_SHAPE_INIT;
+    PlanEdits edits;
+    enum class Freeze { nothing, first_layers, some, all_but_one, everything } freeze = Freeze::nothing;
+    int64_t frozen_layers = 0;
+    std::vector<MicroBatch> micro;
+    std::vector<Event> events;
+    int32_t threads = 1, other_threads = 0;  // other_threads 0: not run a second time
+    size_t element() const { return config.params_dtype == MDLM_DTYPE_BF16 ? 2 : 4; }
+    bool grouped() const { return config.num_query_groups != 0 && config.num_query_groups < config.num_attention_heads; }
+    bool packed() const;
+    bool drops() const;
+};
+
+Draw draw(uint64_t seed);
+// In one line.
+std::string describe(const Draw &draw);
+// Is the parameter with an index frozen, of `count`?
+bool frozen(const Draw &draw, int64_t index, int64_t layer, int64_t count);
+// Makes the draw's plan out of the one that follows from its config. Returns the first status that is not OK.
+mdlm_status edit(const Draw &draw, mdlm_plan *plan);
+// Makes it the plan that keeps every tensor and replays nothing.
+mdlm_status keep_everything(const Draw &draw, mdlm_plan *plan);
+
+}  // namespace property

@@ -1,0 +1,145 @@
+#include "memory_world.hpp"
+
+#include <cstdlib>
+#include <new>
+
+#include "base/sizes.hpp"
+#include "block/rotary.hpp"
+#include "plan/plan.hpp"
+#include "support/random.hpp"
+
+namespace property::memory {
+namespace {
+
+void check(mdlm_status status) {
+    if (status != MDLM_OK) mdlm::fail(status, "%s", mdlm_last_error());
+}
+
+// The draw's storages, by way of its edits on a plan of the C ABI.
+mdlm::Policies policies_of(const Draw &d, const mdlm::Traits &traits, const std::vector<std::vector<char>> &trains) {
+    mdlm_plan *handle = nullptr;
+    const mdlm_target target = {sizeof(mdlm_target), traits.kind, traits.threads};
+    check(mdlm_plan_create(&d.config, &d.shape, &target, &handle));
+    const std::unique_ptr<mdlm_plan, void (*)(mdlm_plan *)> owner(handle, mdlm_plan_destroy);
+    check(edit(d, handle));
+    size_t length = 0;
+    check(mdlm_plan_to_json(handle, nullptr, 0, &length));
+    std::string text(length + 1, 0);
+    check(mdlm_plan_to_json(handle, text.data(), text.size(), nullptr));
+    mdlm::Plan plan(d.config, d.shape, traits, trains);
+    mdlm::from_json(plan, {text.data(), length});
+    return plan.policies();
+}
+
+}  // namespace
+
+void Bytes::Free::operator()(char *at) const { std::free(at); }
+
+Bytes::Bytes(int64_t bytes) : bytes_(bytes) {
+    void *at = nullptr;
+    if (posix_memalign(&at, 64, static_cast<size_t>(bytes)) != 0) throw std::bad_alloc();
+    at_.reset(static_cast<char *>(at));
+    std::memset(at, 0xff, static_cast<size_t>(bytes));
+}
+
+std::unique_ptr<mdlm::Device> make_device(mdlm_device_kind kind, int32_t threads) {
+    return kind == MDLM_DEVICE_REFERENCE ? mdlm::make_reference_device() : mdlm::make_cpu_device(mdlm::make_own_pool(threads));
+}
+
+World::World(Draw d, std::unique_ptr<mdlm::Device> device) : draw_(std::move(d)) {
+    engine_ = std::make_unique<mdlm::Engine>(std::move(device), mdlm::make_self_comm(), nullptr, nullptr);
+    block_ = std::make_unique<mdlm::Block>(*engine_, draw_.config);
+    const auto count = static_cast<int64_t>(params().entries().size());
+    for (int64_t i = 0; i < count; ++i) block_->set_requires_grad(i, !frozen(draw_, i, params().at(i).item, count));
+    const mdlm::Policies policies = policies_of(draw_, engine_->device->traits(), params().trains());
+    block_->reserve(draw_.shape, &policies);
+    const mdlm::DType type = config().params_dtype;
+    for (size_t i = 0; i < params().entries().size(); ++i) {
+        const mdlm::ParamEntry &p = params().entries()[i];
+        for (int64_t e = 0; e < p.elements; ++e) mdlm::store(type, p.data, e, mdlm_test::uniform(draw_.seed * 1000 + i, uint64_t(e)) / 2);
+    }
+    for (size_t i = 0; i < draw_.micro.size(); ++i) {
+        const int64_t elements = draw_.micro[i].elements(config().hidden_size);
+        for (auto *list : {&x_, &dy_}) {
+            Bytes values(elements * mdlm::size_of(type));
+            const uint64_t seed = draw_.seed * 8 + i * 2 + (list == &dy_);
+            for (int64_t e = 0; e < elements; ++e) mdlm::store(type, values.get(), e, mdlm_test::uniform(seed, uint64_t(e)));
+            list->push_back(std::move(values));
+        }
+    }
+    rotary_ = Bytes(std::max<int64_t>(1, mdlm::rotary_table_bytes(config(), draw_.shape.seq_length)));
+    if (mdlm::rotary_table_bytes(config(), 1) > 0) mdlm::fill_rotary_table(config(), draw_.shape.seq_length, *engine_->device, rotary_.get());
+}
+
+mdlm::Extent World::extent(size_t micro) const {
+    const mdlm_batch &b = draw_.micro[micro].batch;
+    return {b.seq_length * b.micro_batch_size, b.seq_length};
+}
+
+mdlm::RunState World::state(const Event &event, mdlm::Documents &documents) const {
+    const MicroBatch &m = draw_.micro[event.micro];
+    mdlm_batch batch = m.batch;
+    if (event.kind == Event::Kind::evaluate) batch.training = event.training;
+    documents.reserve(draw_.shape.seq_length);
+    const bool packed = !m.documents.empty();
+    mdlm::RunState s = mdlm::make_state(config(), batch, packed ? m.documents.data() : nullptr,
+                                        packed ? static_cast<int64_t>(m.documents.size()) - 1 : 0, documents);
+    if (mdlm::rotary_table_bytes(config(), 1) > 0) s.cos = rotary_.get(), s.sin = rotary_.get() + rotary_.size() / 2;
+    return s;
+}
+
+Outcome World::begin() {
+    Outcome o;
+    for (const Event &e : draw_.events) {
+        const int64_t bytes = x_[e.micro].size();
+        const bool back = e.kind == Event::Kind::backward;
+        o.y.push_back(back ? Bytes() : Bytes(bytes));
+        o.dx.push_back(back ? Bytes(bytes) : Bytes());
+        if (back && draw_.micro[e.micro].dx_over_dy) std::memcpy(o.dx.back().get(), dy(e.micro), size_t(bytes));
+    }
+    block_->params().zero_grads(*engine_->device);
+    return o;
+}
+
+void World::finish(Outcome &o) const {
+    int64_t bytes = 0;
+    for (const mdlm::ParamEntry &p : params().entries()) bytes += p.grad_bytes;
+    o.grads = Bytes(std::max<int64_t>(bytes, 1));
+    bytes = 0;
+    for (const mdlm::ParamEntry &p : params().entries()) {
+        if (p.grad_bytes > 0) std::memcpy(o.grads.get() + bytes, p.grad, size_t(p.grad_bytes));
+        bytes += p.grad_bytes;
+    }
+}
+
+const void *World::dy_of(const Event &event, const Outcome &outcome, size_t index) const {
+    return draw_.micro[event.micro].dx_over_dy ? outcome.dx[index].get() : dy(event.micro);
+}
+
+Outcome World::run() {
+    Outcome o = begin();
+    std::vector<mdlm::Tape *> tapes(draw_.micro.size(), nullptr);
+    for (size_t i = 0; i < draw_.events.size(); ++i) {
+        const Event &e = draw_.events[i];
+        const MicroBatch &m = draw_.micro[e.micro];
+        mdlm_batch batch = m.batch;
+        if (!m.documents.empty()) batch.cu_seqlens = m.documents.data(), batch.num_documents = static_cast<int64_t>(m.documents.size()) - 1;
+        if (e.kind == Event::Kind::evaluate) {
+            batch.training = e.training;
+            block_->forward(batch, x(e.micro), nullptr, o.y[i].get());
+        } else if (e.kind == Event::Kind::backward) {
+            const mdlm_backward_options options = MDLM_BACKWARD_OPTIONS_INIT;
+            block_->backward(*tapes[e.micro], options, dy_of(e, o, i), draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
+            block_->give_tape(*tapes[e.micro]);
+        } else {
+            mdlm::Tape &tape = block_->take_tape();
+            tapes[e.micro] = &tape;
+            block_->forward(batch, x(e.micro), &tape, o.y[i].get());
+            if (e.kind == Event::Kind::abandon) block_->give_tape(tape);
+        }
+    }
+    finish(o);
+    return o;
+}
+
+}  // namespace property::memory

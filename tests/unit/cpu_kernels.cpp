@@ -1,0 +1,203 @@
+// The CPU device's kernels but attention, against the reference device, and to the bit among themselves.
+#include "unit/cpu_case.hpp"
+
+#include "device/cpu/matmul.hpp"
+#include "support/tensor.hpp"
+
+using namespace mdlm;
+using namespace mdlm_test;
+
+namespace {
+
+constexpr DType types[] = {DType::f32, DType::bf16};
+std::string name(const char *kernel, DType type, std::initializer_list<int64_t> numbers) {
+    std::string s = std::string(kernel) + " " + name_of(type);
+    for (const int64_t n : numbers) s.append(" ").append(std::to_string(n));
+    return s;
+}
+KernelSize linear_size(DType type, int64_t m, int64_t n, int64_t k, bool bias = false, bool accumulate = false) {
+    KernelSize s;
+    s.dtype = type, s.rows = m, s.n = n, s.k = k, s.bias = bias, s.accumulate = accumulate;
+    return s;
+}
+
+Case forward_case(DType type, int64_t m, int64_t n, int64_t k, bool bias) {
+    return [=](Run &r) {
+        r.device.linear_forward({type, m, n, k, r.in(type, m * k, 1), r.in(type, n * k, 2), bias ? r.in(type, n, 3) : nullptr,
+                                 r.out(type, m * n), r.scratch(Kernel::linear_forward, linear_size(type, m, n, k, bias))});
+    };
+}
+Case dgrad_case(DType type, int64_t m, int64_t n, int64_t k) {
+    return [=](Run &r) {
+        r.device.linear_dgrad({type, m, n, k, r.in(type, m * n, 1), r.in(type, n * k, 2), r.out(type, m * k),
+                               r.scratch(Kernel::linear_dgrad, linear_size(type, m, n, k))});
+    };
+}
+Case wgrad_case(DType type, int64_t m, int64_t n, int64_t k, bool accumulate) {
+    return [=](Run &r) {
+        void *dw = accumulate ? r.both(DType::f32, n * k, 4) : r.out(DType::f32, n * k);
+        r.device.linear_wgrad({type, m, n, k, r.in(type, m * n, 1), r.in(type, m * k, 2), dw, accumulate,
+                               r.scratch(Kernel::linear_wgrad, linear_size(type, m, n, k, false, accumulate))});
+    };
+}
+
+constexpr int64_t linear_sizes[][3] = {{1, 1, 1}, {1, 24, 33}, {7, 9, 5}, {37, 70, 19}, {130, 136, 129}, {300, 260, 70}, {520, 390, 24}};
+
+}  // namespace
+
+TEST_CASE("cpu: linears") {
+    Devices devices;
+    for (const DType type : types)
+        for (const auto &[m, n, k] : linear_sizes) {
+            for (const bool bias : {false, true}) check_case(devices, name("forward", type, {m, n, k, bias}), forward_case(type, m, n, k, bias));
+            check_case(devices, name("dgrad", type, {m, n, k}), dgrad_case(type, m, n, k));
+            for (const bool accumulate : {false, true})
+                check_case(devices, name("wgrad", type, {m, n, k, accumulate}), wgrad_case(type, m, n, k, accumulate));
+        }
+}
+
+TEST_CASE("cpu: our own product, on every layout") {
+    for (const DType type : types)
+        for (const int layout : {0, 1, 2, 3}) {
+            const int64_t m = 131, n = 77, k = 140;
+            const bool at = (layout & 1) != 0, bt = (layout & 2) != 0;
+            Block a(type, m * k, 0), b(type, k * n, 0), bias(type, n, 0), c(DType::f32, m * n, 0), expected(DType::f32, m * n, 0);
+            Block scratch(DType::f32, cpu::own_workspace() / 4, 0);
+            for (Block *x : {&a, &b, &bias, &c, &expected})
+                for (int64_t i = 0; i < x->count(); ++i) store(x->type(), x->data(), i, uniform(9, uint64_t(i)));
+            for (int64_t i = 0; i < m; ++i)
+                for (int64_t j = 0; j < n; ++j) {
+                    double sum = expected[i * n + j] + bias[j];
+                    for (int64_t p = 0; p < k; ++p) sum += a[at ? p * m + i : i * k + p] * b[bt ? j * k + p : p * n + j];
+                    store(DType::f32, expected.data(), i * n + j, sum);
+                }
+            const cpu::Matmul product{type, DType::f32, m, n, k, at, bt, at ? m : k, bt ? k : n, n, true, true};
+            cpu::run_own(product, {a.data(), b.data(), bias.data(), c.data()}, static_cast<float *>(scratch.data()));
+            CAPTURE(layout);
+            check_close(c, expected, 10.0);
+        }
+}
+
+TEST_CASE("cpu: what is made lazily, prepared, dropped and made again runs with the same bits") {
+    for (const DType type : types) {
+        Devices devices;
+        Device &lazy = *devices.cpus[1], &prepared = *devices.cpus[2];
+        const auto same = [&](const Case &body) {
+            Run a(lazy, *devices.reference, 0), b(prepared, *devices.reference, 1);
+            body(a), body(b);
+            CHECK(std::memcmp(a.outputs[0]->data(), b.outputs[0]->data(), a.outputs[0]->bytes()) == 0);
+        };
+        for (int round = 0; round < 3; ++round) {
+            for (const auto &[m, n, k] : linear_sizes) {
+                prepared.begin_shape();
+                prepared.prepare(Kernel::linear_forward, linear_size(type, m, n, k, true));
+                prepared.prepare(Kernel::linear_dgrad, linear_size(type, m, n, k));
+                prepared.prepare(Kernel::linear_wgrad, linear_size(type, m, n, k, false, true));
+                prepared.prepare(Kernel::attention_forward, linear_size(type, m, n, k));
+                same(forward_case(type, m, n, k, true));
+                same(dgrad_case(type, m, n, k));
+                same(wgrad_case(type, m, n, k, true));
+            }
+            for (int i = 0; i < 17 * round; ++i) prepared.begin_shape();
+        }
+    }
+}
+
+TEST_CASE("cpu: norms and sums over rows") {
+    Devices devices;
+    constexpr int64_t sizes[][2] = {{1, 1}, {3, 5}, {70, 300}, {130, 24}, {65, 513}};
+    for (const DType type : types)
+        for (const auto &pair : sizes) {
+            const int64_t rows = pair[0], width = pair[1];
+            const KernelSize size = linear_size(type, rows, width, 0);
+            for (const bool accumulate : {false, true})
+                check_case(devices, name("bias_grad", type, {rows, width, accumulate}), [=](Run &r) {
+                    void *db = accumulate ? r.both(DType::f32, width, 2) : r.out(DType::f32, width);
+                    r.device.bias_grad({type, rows, width, r.in(type, rows * width, 1), db, accumulate, r.scratch(Kernel::bias_grad, size)});
+                });
+            for (const int kind : {0, 1, 2, 3}) {
+                const bool rms = (kind & 1) != 0, centered = (kind & 2) != 0;
+                check_case(devices, name("norm_forward", type, {rows, width, kind}), [=](Run &r) {
+                    r.device.norm_forward({type, rows, width, rms, centered, 1e-5, r.in(type, rows * width, 1, 2.0, 0.5), r.in(type, width, 2),
+                                           rms ? nullptr : r.in(type, width, 3), r.out(type, rows * width), r.out(DType::f32, rows),
+                                           rms ? nullptr : r.out(DType::f32, rows)});
+                });
+                // wanted: 1 dx, 2 parameters, 4 add, 8 accumulate
+                for (const int wanted : {1, 2, 7, 15})
+                    check_case(devices, name("norm_backward", type, {rows, width, kind, wanted}), [=](Run &r) {
+                        const bool parameters = (wanted & 2) != 0, accumulate = (wanted & 8) != 0;
+                        const auto gradient = [&](uint64_t seed) {
+                            return !parameters ? nullptr : accumulate ? r.both(DType::f32, width, seed) : r.out(DType::f32, width);
+                        };
+                        void *x = r.in(type, rows * width, 1), *rstd = r.in(DType::f32, rows, 4, 0.5, 1.5);
+                        void *mean = rms ? nullptr : r.in(DType::f32, rows, 5, 0.3), *add = (wanted & 4) != 0 ? r.in(type, rows * width, 6) : nullptr;
+                        void *dx = (wanted & 1) != 0 ? r.out(type, rows * width) : nullptr, *dw = gradient(7), *db = rms ? nullptr : gradient(8);
+                        r.device.norm_backward({type, rows, width, rms, centered, 1e-5, r.in(type, rows * width, 9), x, r.in(type, width, 2), rstd,
+                                                mean, add, dx, dw, db, accumulate, r.scratch(Kernel::norm_backward, size)});
+                    });
+            }
+        }
+}
+
+TEST_CASE("cpu: bias, dropout, residual and activations") {
+    Devices devices;
+    constexpr int64_t sizes[][2] = {{1, 1}, {3, 5}, {9, 300}, {40, 24}};
+    for (const DType type : types)
+        for (const auto &pair : sizes) {
+            const int64_t seq = pair[0], width = pair[1], rows = 2 * seq, count = rows * width;
+            for (const int kind : {0, 1, 2, 3}) {
+                const Tokens tokens{seq, 2, (kind & 1) != 0};
+                const Dropout dropout = dropout_of((kind & 2) != 0 ? 0.3 : 0.0);
+                check_case(devices, name("bias_dropout_add", type, {seq, width, kind}), [=](Run &r) {
+                    r.device.bias_dropout_add({type, tokens, width, dropout, r.in(type, count, 1), kind == 1 ? nullptr : r.in(type, width, 2),
+                                               r.in(type, count, 3), r.out(type, count)});
+                });
+                check_case(devices, name("dropout_backward", type, {seq, width, kind}), [=](Run &r) {
+                    r.device.dropout_backward({type, tokens, width, dropout, r.in(type, count, 1), r.out(type, count)});
+                });
+            }
+            for (mdlm_activation kind = MDLM_ACT_GELU; kind <= MDLM_ACT_GEGLU; ++kind) {
+                const int64_t wide_count = kind == MDLM_ACT_SWIGLU || kind == MDLM_ACT_GEGLU ? 2 * count : count;
+                check_case(devices, name("activation_forward", type, {seq, width, kind}), [=](Run &r) {
+                    r.device.activation_forward({type, kind, rows, width, r.in(type, wide_count, 1, 6.0), r.out(type, count)});
+                });
+                check_case(devices, name("activation_backward", type, {seq, width, kind}), [=](Run &r) {
+                    r.device.activation_backward({type, kind, rows, width, r.in(type, wide_count, 1, 6.0), r.in(type, count, 2),
+                                                  r.out(type, wide_count)});
+                });
+            }
+        }
+}
+
+TEST_CASE("cpu: it says what it runs on, and what it supports") {
+    char line[256] = "";
+    make_cpu_device(make_own_pool(2))->describe(line, sizeof line);
+    CHECK(std::string(line).find("cpu: 2 threads, ") == 0);
+    CHECK(std::string(line).find("oneDNN") != std::string::npos);
+    CHECK(std::string(line).find('\n') == std::string::npos);
+    CHECK(cpu_supports(DType::bf16));
+    CHECK_FALSE(cpu_supports(DType::f64));
+    CHECK_FALSE(cpu_supports(DType::f16));
+}
+
+TEST_CASE("cpu: scratch grows with every size and with the threads") {
+    for (int kernel = 0; kernel <= int(Kernel::attn_scores_backward); ++kernel) {
+        KernelSize size = linear_size(DType::f32, 60, 9, 9);
+        size.seq = size.rows, size.heads = 2, size.groups = 1, size.d = 7;
+        int32_t threads = 2;
+        const auto bytes = [&] { return cpu_workspace(Kernel(kernel), size, threads); };
+        for (int step = 0; step < 300; ++step) {
+            const int64_t before = bytes();
+            switch (uniform(5, uint64_t(step)) < 0 ? step % 3 : 3 + step % 4) {
+            case 0: size.rows += 1; break;
+            case 1: size.n += 3; break;
+            case 2: size.k += 5; break;
+            case 3: size.d += 1; break;
+            case 4: size.heads += 2; break;
+            case 5: size.groups += 1; break;
+            default: threads += 1;
+            }
+            CHECK(bytes() >= before);
+        }
+    }
+}

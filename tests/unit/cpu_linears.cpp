@@ -1,0 +1,164 @@
+// How linears are cut into tiles and what is kept ready for them: with a library made for the test, whose products are our own loop's.
+#include "device/cpu/linear.hpp"
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "base/status.hpp"
+#include "device/cpu/kernels.hpp"
+#include "unit/cpu_case.hpp"
+
+using namespace mdlm;
+using namespace mdlm_test;
+
+namespace {
+
+struct Ledger {
+    int64_t scratch_a_column = 0;             // that a product asks for, times its columns
+    int64_t fail_run = -1, fail_make = -1;    // which call fails
+    std::atomic<int64_t> runs{0}, shared{0};  // shared: two runs at the same time with one set
+    int64_t made = 0, live = 0, widest = 0;
+};
+
+class FakePrimitive final : public cpu::Primitive {
+public:
+    FakePrimitive(Ledger &ledger, const cpu::Matmul &matmul, int32_t sets) : ledger_(ledger), matmul_(matmul), busy_(size_t(sets)) {
+        ++ledger_.live;
+    }
+    ~FakePrimitive() override { --ledger_.live; }
+    void run(int32_t set, int32_t, const cpu::Operands &operands, void *scratch) override {
+        if (ledger_.runs++ == ledger_.fail_run) fail(MDLM_ERROR_DEVICE, "fake: run failed");
+        if (busy_.at(size_t(set)).exchange(true)) ++ledger_.shared;
+        std::this_thread::yield();
+        cpu::run_own(matmul_, operands, static_cast<float *>(scratch));
+        busy_[size_t(set)] = false;
+    }
+
+private:
+    Ledger &ledger_;
+    cpu::Matmul matmul_;
+    std::vector<std::atomic<bool>> busy_;
+};
+
+class FakeLibrary final : public cpu::Library {
+public:
+    explicit FakeLibrary(Ledger &ledger) : ledger_(ledger) {}
+    const char *name() const override { return "fake"; }
+    bool runs(DType type) const override { return type == DType::f32; }
+    std::unique_ptr<cpu::Primitive> make(const cpu::Matmul &matmul, int32_t sets, int64_t cap, int64_t *scratch) override {
+        if (ledger_.made++ == ledger_.fail_make) fail(MDLM_ERROR_DEVICE, "fake: make failed");
+        *scratch = ledger_.scratch_a_column * matmul.n;
+        if (*scratch > cap) return nullptr;
+        ledger_.widest = std::max(ledger_.widest, matmul.n);
+        return std::make_unique<FakePrimitive>(ledger_, matmul, sets);
+    }
+
+private:
+    Ledger &ledger_;
+};
+
+// y = x w^T in integers that are exact in float, so that every way to cut it must give the very values.
+struct Problem {
+    int64_t m, n, k;
+    Block x, w, y, scratch;
+    Problem(int64_t rows, int64_t columns, int64_t depth, int32_t threads)
+        : m(rows), n(columns), k(depth), x(DType::f32, m * k, 0), w(DType::f32, n * k, 0), y(DType::f32, m * n, 0),
+          scratch(DType::f32, cpu::linear_workspace(threads) / 4, 0) {
+        for (int64_t i = 0; i < m * k; ++i) store(DType::f32, x.data(), i, double(i * 7 % 11) - 5);
+        for (int64_t i = 0; i < n * k; ++i) store(DType::f32, w.data(), i, double(i * 5 % 13) - 6);
+    }
+    LinearForward call() { return {DType::f32, m, n, k, x.data(), w.data(), nullptr, y.data(), scratch.data()}; }
+    bool right() {
+        for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < n; ++j) {
+                double sum = 0;
+                for (int64_t p = 0; p < k; ++p) sum += x[i * k + p] * w[j * k + p];
+                if (y[i * n + j] != sum) return false;
+            }
+        std::memset(y.data(), 0xff, y.bytes());
+        return true;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("cpu linears: tiles with edges, and no two tasks with one set of arguments") {
+    for (const int32_t threads : {1, 2, 3, 40}) {
+        Ledger ledger;
+        cpu::Linears linears(threads, std::make_unique<FakeLibrary>(ledger));
+        const auto pool = make_own_pool(threads);
+        for (const auto &s : {std::array<int64_t, 3>{1, 1, 3}, {256, 64, 5}, {700, 300, 4}, {2100, 200, 3}, {520, 2100, 2}, {4200, 130, 2}}) {
+            Problem p(s[0], s[1], s[2], threads);
+            for (int round = 0; round < 3; ++round) {
+                linears.forward(*pool, p.call());
+                CHECK(p.right());
+            }
+        }
+        CHECK(ledger.shared == 0);
+        CHECK(ledger.made <= 6 * 4);  // once a kind of tile, not once a call
+    }
+}
+
+TEST_CASE("cpu linears: a tile that wants too much scratch is made smaller, or our own loop runs") {
+    const auto pool = make_own_pool(2);
+    for (const int64_t bytes : {int64_t{0}, int64_t{4096}, int64_t{1} << 40}) {
+        Ledger ledger;
+        ledger.scratch_a_column = bytes;
+        cpu::Linears linears(2, std::make_unique<FakeLibrary>(ledger));
+        Problem p(5000, 1000, 3, 2);
+        linears.forward(*pool, p.call());
+        CHECK(p.right());
+        CHECK(ledger.widest == (bytes == 0 ? 1000 : bytes == 4096 ? 256 : 0));
+        CHECK((ledger.runs == 0) == (ledger.widest == 0));
+    }
+}
+
+TEST_CASE("cpu linears: the last 16 shapes stay prepared, older ones are dropped") {
+    Ledger ledger;
+    {
+        cpu::Linears linears(2, std::make_unique<FakeLibrary>(ledger));
+        KernelSize size;
+        size.n = size.k = 64;
+        for (int64_t shape = 1; shape <= 40; ++shape) {
+            linears.begin_shape();
+            size.rows = shape;
+            linears.prepare(Kernel::linear_forward, size);
+            linears.prepare(Kernel::linear_forward, size);
+            linears.prepare(Kernel::norm_backward, size);
+            CHECK(ledger.made == shape);
+            CHECK(linears.plans() == size_t(std::min<int64_t>(shape, 16)));
+            CHECK(ledger.live == std::min<int64_t>(shape, 16));
+        }
+        const auto pool = make_own_pool(2);
+        Problem kept(25, 64, 64, 2), dropped(24, 64, 64, 2);
+        linears.forward(*pool, kept.call());
+        CHECK(kept.right());
+        CHECK(ledger.made == 40);
+        linears.forward(*pool, dropped.call());
+        CHECK(dropped.right());
+        CHECK(ledger.made == 41);
+    }
+    CHECK(ledger.live == 0);
+}
+
+TEST_CASE("cpu linears: an error from the library comes out once, and the next call is right") {
+    const auto pool = make_own_pool(3);
+    for (int64_t call = 0; call < 8; ++call)
+        for (const bool make : {false, true}) {
+            Ledger ledger;
+            (make ? ledger.fail_make : ledger.fail_run) = call;
+            cpu::Linears linears(3, std::make_unique<FakeLibrary>(ledger));
+            Problem p(300, 1300, 2, 3);
+            mdlm_status status = MDLM_OK;
+            try {
+                linears.forward(*pool, p.call());
+            } catch (const Error &e) {
+                status = e.status();
+            }
+            CHECK(status == (make && call >= ledger.made ? MDLM_OK : MDLM_ERROR_DEVICE));
+            linears.forward(*pool, p.call());
+            CHECK(p.right());
+            CHECK(ledger.live == 4);
+        }
+}

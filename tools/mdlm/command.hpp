@@ -1,0 +1,40 @@
+// The commands of the program mdlm: each takes the words behind its name and returns the exit status.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mdlm/mdlm.h"
+
+namespace mdlm::tools {
+
+// Exit statuses, the same for every command.
+inline constexpr int exit_fine = 0, exit_past_tolerance = 1, exit_bad = 2;
+
+int info_command(const std::vector<std::string> &words);
+int check_command(const std::vector<std::string> &words);
+extern const char info_help[];
+extern const char check_help[];
+
+// Walks over words: options "--name value" or "--name=value", the rest left to the command.
+class Words {
+public:
+    explicit Words(const std::vector<std::string> &words) : words_(words) {}
+    bool done() const { return next_ == words_.size(); }
+    size_t place() const { return next_; }
+    const std::string &peek() const { return words_[next_]; }
+    void skip(size_t count) { next_ += count; }
+    // Takes the next word if it is exactly this.
+    bool flag(std::string_view name);
+    // Takes the option and its value if it is this one; Bad when the value is missing.
+    bool option(std::string_view name, std::string *value);
+
+private:
+    const std::vector<std::string> &words_;
+    size_t next_ = 0;
+};
+
+mdlm_device_kind device_of(const std::string &name);
+int32_t threads_of(const std::string &text);
+
+}  // namespace mdlm::tools

@@ -1,0 +1,107 @@
+// mdlm: says what the library and its device are, and checks it against golden cases. Uses the public C ABI only.
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <exception>
+
+#include "../text.hpp"
+#include "command.hpp"
+#include "mdlm/mdlm.h"
+
+namespace mdlm::tools {
+namespace {
+
+constexpr char help[] = R"(NAME
+    mdlm - look at libmdlm and check it
+
+SYNOPSIS
+    mdlm info  [--device cpu|reference] [--threads N] [--json]
+    mdlm check [OPTION...] [CONFIG FLAG...] DIR...
+    mdlm --help | --version
+    mdlm COMMAND --help
+
+COMMANDS
+    info     version of the library, and what its device computes with
+    check    runs golden cases and says how far the results are from theirs
+
+EXIT STATUS
+    0  fine
+    1  check: a result is past the tolerance
+    2  an option, a folder or a file is not what it should be, or a call failed; one line on standard error says which
+)";
+
+int run(const std::vector<std::string> &words) {
+    if (words.empty()) bad("mdlm: expected a command (info, check) or --help, seen nothing");
+    if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+        std::fputs(help, stdout);
+        return exit_fine;
+    }
+    if (words[0] == "--version") {
+        std::printf("mdlm %s\n", mdlm_version());
+        return exit_fine;
+    }
+    const std::vector<std::string> rest(words.begin() + 1, words.end());
+    const bool wants_help = std::any_of(rest.begin(), rest.end(), [](const auto &word) { return word == "--help" || word == "-h"; });
+    if (words[0] != "info" && words[0] != "check") bad("mdlm: expected a command (info, check) or --help, seen '%s'", words[0].c_str());
+    const bool info = words[0] == "info";
+    if (!wants_help) return info ? info_command(rest) : check_command(rest);
+    std::fputs(info ? info_help : check_help, stdout);
+    return exit_fine;
+}
+
+}  // namespace
+
+bool Words::flag(std::string_view name) {
+    if (done() || peek() != name) return false;
+    ++next_;
+    return true;
+}
+
+bool Words::option(std::string_view name, std::string *value) {
+    if (done()) return false;
+    const std::string_view word = peek();
+    if (word.substr(0, name.size()) != name) return false;
+    if (word.size() > name.size() && word[name.size()] == '=') {
+        *value = word.substr(name.size() + 1);
+        ++next_;
+        return true;
+    }
+    if (word.size() != name.size()) return false;
+    if (next_ + 1 == words_.size()) bad("mdlm: %s: expected a value, seen the end of the line", std::string(name).c_str());
+    *value = words_[next_ + 1];
+    next_ += 2;
+    return true;
+}
+
+mdlm_device_kind device_of(const std::string &name) {
+    if (name == "cpu") return MDLM_DEVICE_CPU;
+    if (name == "reference") return MDLM_DEVICE_REFERENCE;
+    bad("mdlm: --device: expected cpu or reference, seen '%s'", name.c_str());
+}
+
+int32_t threads_of(const std::string &text) {
+    int32_t n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc() || end != text.data() + text.size() || n < 0 || n > 1024)
+        bad("mdlm: --threads: expected 0 .. 1024, seen '%s'", text.c_str());
+    return n;
+}
+
+}  // namespace mdlm::tools
+
+int main(int argc, char **argv) {
+    using namespace mdlm::tools;
+    int status = exit_bad;
+    try {
+        status = run({argv + std::min(argc, 1), argv + argc});
+    } catch (const Bad &error) {
+        std::fprintf(stderr, "%s\n", error.what());
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "mdlm: %s\n", one_line(error.what()).c_str());
+    }
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+        std::fputs("mdlm: standard output could not be written\n", stderr);
+        return exit_bad;
+    }
+    return status;
+}

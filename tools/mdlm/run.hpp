@@ -1,0 +1,41 @@
+// Runs a golden case through the C ABI.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "case.hpp"
+#include "mdlm/mdlm.h"
+
+namespace mdlm::tools {
+
+template <auto destroy>
+struct Destroy {
+    template <class T>
+    void operator()(T *handle) const { destroy(handle); }
+};
+using Context = std::unique_ptr<mdlm_context, Destroy<mdlm_context_destroy>>;
+using Block = std::unique_ptr<mdlm_block, Destroy<mdlm_block_destroy>>;
+using Tape = std::unique_ptr<mdlm_tape, Destroy<mdlm_tape_destroy>>;
+
+// threads 0 = all cores.
+Context open_context(mdlm_device_kind device, int32_t threads);
+
+struct Outcome {
+    std::vector<double> output, grad_input;  // [s, b, h] whatever the block's layout; exact copies of what the block made
+    std::map<std::string, std::vector<double>> grads;
+};
+// One forward and one backward. Throws Bad, with the library's line, for whatever the library refuses.
+Outcome run_case(mdlm_context *context, const Case &c, const mdlm_config &config);
+
+// max|a - b| / max|b|; elements that differ by at most atol count as equal. 0 where both are all zero; infinite where a NaN is.
+double relative_error(const std::vector<double> &a, const std::vector<double> &b, double atol = 0);
+
+struct Errors {
+    double output = 0, grad_input = 0, grad = 0;
+    std::string worst;  // the parameter whose gradient is off by grad
+    double largest() const;
+};
+Errors errors_of(const Outcome &seen, const Case &expected, double atol = 0);
+
+}  // namespace mdlm::tools
