@@ -7,43 +7,34 @@ A whole program (compiles as C99 and as C++; cc first.c $(pkg-config --cflags --
 
     #include <mdlm/mdlm.h>
     #include <stdio.h>
-    #include <stdlib.h>
     #define TRY(call) do { if ((call) != MDLM_OK) { fprintf(stderr, "%s\n", mdlm_last_error()); return 1; } } while (0)
 
+    static float x[64 * 2 * 128], y[64 * 2 * 128], dy[64 * 2 * 128], dx[64 * 2 * 128]; // [s, b, h]
+
     int main(void) {
-        enum { seq = 64, batch = 2, hidden = 128 };
         mdlm_config config = MDLM_CONFIG_INIT;
+        mdlm_shape shape = MDLM_SHAPE_INIT;
+        mdlm_batch batch = MDLM_BATCH_INIT;
+        mdlm_memory memory = MDLM_MEMORY_INIT;
+        mdlm_context *context;
+        mdlm_block *block;
+        mdlm_tape *tape;
         TRY(mdlm_config_set(&config, "num_layers", "4"));
         TRY(mdlm_config_set(&config, "hidden_size", "128"));
         TRY(mdlm_config_set(&config, "num_attention_heads", "4"));
         TRY(mdlm_config_set(&config, "recompute_granularity", "full"));
-        mdlm_shape shape = MDLM_SHAPE_INIT;
-        shape.seq_length = seq;
-        shape.micro_batch_size = batch;
-        mdlm_batch step = MDLM_BATCH_INIT;
-        step.seq_length = seq;
-        step.micro_batch_size = batch;
-        step.training = 1;
-
-        mdlm_context *context = NULL;
-        mdlm_block *block = NULL;
-        mdlm_tape *tape = NULL;
-        mdlm_memory memory = MDLM_MEMORY_INIT;
+        shape.seq_length = batch.seq_length = 64;
+        shape.micro_batch_size = batch.micro_batch_size = 2;
         TRY(mdlm_context_create(NULL, &context));
         TRY(mdlm_block_create(context, &config, &block));
         TRY(mdlm_block_reserve(block, &shape, NULL));
         TRY(mdlm_block_memory(block, &memory));
         TRY(mdlm_params_init(block, 1234));
         TRY(mdlm_tape_create(block, &tape));
-
-        float *x = (float *)calloc(4 * seq * batch * hidden, sizeof(float));
-        float *y = x + seq * batch * hidden, *dy = y + seq * batch * hidden, *dx = dy + seq * batch * hidden;
-        if (x == NULL) return 1;
-        for (int i = 0; i < seq * batch * hidden; i++) x[i] = dy[i] = (float)(i % 7) - 3.0f;
-        TRY(mdlm_block_forward(block, &step, x, tape, y));
-        TRY(mdlm_block_backward(block, tape, NULL, dy, dx));
+        for (int i = 0; i < 64 * 2 * 128; i++) x[i] = dy[i] = (float)(i % 7) - 3.0f;
+        TRY(mdlm_block_forward(block, &batch, x, tape, y));     // your loss turns y into dy
+        TRY(mdlm_block_backward(block, tape, NULL, dy, dx));    // dx, and gradients of all parameters
         printf("peak %llu bytes, y[0] = %.6f, dx[0] = %.6f\n", (unsigned long long)memory.peak_bytes, y[0], dx[0]);
-        free(x);
         mdlm_tape_destroy(tape);
         mdlm_block_destroy(block);
         mdlm_context_destroy(context);
@@ -616,8 +607,8 @@ typedef struct mdlm_backward_options {
 #define MDLM_BACKWARD_OPTIONS_INIT { sizeof(mdlm_backward_options), 0, NULL, NULL }
 MDLM_API mdlm_status mdlm_backward_options_init(mdlm_backward_options *options, size_t struct_size);
 
-/* Gradients of the forward that the tape holds: dx (NULL exactly when nothing wants it: allowed with input_requires_grad 0, required
-   non-NULL with 1) is assigned, parameter gradients are added. The tape is empty afterwards. STATE: tape empty; parameters changed since
+/* Gradients of the forward that the tape holds: dx (NULL exactly when the shape was reserved with input_requires_grad 0) is assigned, parameter
+   gradients are added. dy and dx: as mdlm_block_io says; dx may be dy. The tape is empty afterwards. STATE: tape empty; parameters changed since
    its forward; gradients dirty after a backward that failed inside (zero them, or overwrite). After a failure inside the tape is empty
    and the gradients are dirty. */
 MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
