@@ -15,8 +15,13 @@ void check_desc(const mdlm_context_desc &d) {
     if (d.num_threads < 0 || d.num_threads > 1024) fail(MDLM_ERROR_ARGUMENT, "desc.num_threads = %d: expected 0 .. 1024", d.num_threads);
     if (d.threadpool != nullptr && (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1))
         fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: expected parallel_for and num_threads >= 1, got num_threads = %d", d.threadpool->num_threads);
-    for (const mdlm_allocator *a : {d.device_allocator, d.host_allocator})
-        if (a != nullptr && (a->alloc == nullptr || a->free == nullptr)) fail(MDLM_ERROR_ARGUMENT, "desc allocator: expected alloc and free");
+    const auto complete = [](const mdlm_allocator *a, const char *name) {
+        if (a == nullptr) return;
+        if (a->alloc == nullptr) fail(MDLM_ERROR_ARGUMENT, "desc.%s: alloc is NULL", name);
+        if (a->free == nullptr) fail(MDLM_ERROR_ARGUMENT, "desc.%s: free is NULL", name);
+    };
+    complete(d.device_allocator, "device_allocator");
+    complete(d.host_allocator, "host_allocator");
 }
 
 std::unique_ptr<Device> make_device(const mdlm_context_desc &d) {

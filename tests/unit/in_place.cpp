@@ -87,4 +87,9 @@ TEST_CASE("in place: the reference device") {
     for (const DType type : {DType::f32, DType::bf16, DType::f64}) all(*device, type);
 }
 
+TEST_CASE("in place: the cpu device") {
+    const auto device = make_cpu_device(make_own_pool(2));
+    for (const DType type : {DType::f32, DType::bf16}) all(*device, type);
+}
+
 }  // namespace
