@@ -71,10 +71,11 @@ TEST_CASE("freezing some parameters changes nothing for the others, whatever is 
     REQUIRE_OK(whole.open());
     REQUIRE_OK(whole.step());
     const auto all = gradients(whole);
-    for (const auto &[name, frozen] : cases)
+    for (const auto &of : cases)
         for (const auto &settings : {none, full, unit})
             for (const int32_t input_requires_grad : {1, 0}) {
-                CAPTURE(std::string(name));
+                const Frozen frozen = of.second;
+                CAPTURE(std::string(of.first));
                 CAPTURE(settings.size());
                 CAPTURE(input_requires_grad);
                 Rig rig(settings);
@@ -84,7 +85,8 @@ TEST_CASE("freezing some parameters changes nothing for the others, whatever is 
                 if (input_requires_grad != 0) CHECK(bytes_of(rig.dx) == bytes_of(whole.dx));
                 const auto some = gradients(rig);
                 size_t expected = 0;
-                for (const auto &[param, bytes] : all) {
+                for (const auto &gradient : all) {
+                    const std::string &param = gradient.first, &bytes = gradient.second;
                     if (frozen(param)) {
                         CHECK(some.count(param) == 0);
                         continue;
