@@ -26,18 +26,8 @@ void Block::reserve(const mdlm_shape &shape, const Policies *policies) {
             if (tape->taken) fail(MDLM_ERROR_STATE, "reserve: tapes of the last reservation exist: expected them destroyed first");
     auto r = std::make_unique<Reservation>();
     r->shape = shape;
-    BlockPlanInput input;
-    input.programs = programs_;
-    input.policies = policies != nullptr ? *policies : policies_of(config_, programs_);
-    input.trains = params_.trains();
-    input.traits = engine_.device->traits();
-    input.bound = {most_tokens(shape), shape.seq_length};
-    input.in_flight = shape.in_flight, input.group_size = config_.tensor_model_parallel_size;
-    input.evaluate_in_flight = shape.evaluate_in_flight != 0;
-    input.input_requires_grad = shape.input_requires_grad != 0;
-    input.borrow_input = shape.input_storage == MDLM_INPUT_BORROW;
-    input.share_scratch = shape.share_scratch != 0;
-    r->plan = make_block_plan(std::move(input));
+    r->plan = make_block_plan(plan_input(config_, shape, programs_, policies != nullptr ? *policies : policies_of(config_, programs_),
+                                         params_.trains(), engine_.device->traits()));
     const BlockPlan &plan = *r->plan;
     if (shape.max_bytes != 0 && static_cast<uint64_t>(plan.peak_bytes) > shape.max_bytes)
         fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes, (long long)plan.peak_bytes);

@@ -382,6 +382,17 @@ private:
 
 }  // namespace
 
+BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
+                          std::vector<std::vector<char>> trains, const Traits &traits) {
+    BlockPlanInput in;
+    in.programs = std::move(programs), in.policies = std::move(policies), in.trains = std::move(trains), in.traits = traits;
+    in.bound = {most_tokens(shape), shape.seq_length};
+    in.in_flight = shape.in_flight, in.group_size = config.tensor_model_parallel_size;
+    in.evaluate_in_flight = shape.evaluate_in_flight != 0, in.input_requires_grad = shape.input_requires_grad != 0;
+    in.borrow_input = shape.input_storage == MDLM_INPUT_BORROW, in.share_scratch = shape.share_scratch != 0;
+    return in;
+}
+
 std::unique_ptr<BlockPlan> make_block_plan(BlockPlanInput input) {
     auto plan = std::make_unique<BlockPlan>();
     plan->input = std::move(input);

@@ -64,6 +64,10 @@ struct BlockPlanInput {
     bool share_scratch = false;  // fixed and slab lie in memory that other blocks use too
 };
 
+// The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not differ.
+BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
+                          std::vector<std::vector<char>> trains, const Traits &traits);
+
 struct BlockPlan {
     BlockPlanInput input;
     std::vector<std::shared_ptr<const Differentiated>> layers;  // by item

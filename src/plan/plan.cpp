@@ -70,15 +70,7 @@ const char *Plan::tensor(int64_t layer, int64_t index) const {
 }
 
 const BlockPlan &Plan::block_plan() const {
-    if (laid_out_ == nullptr) {
-        BlockPlanInput in;
-        in.programs = programs_, in.policies = policies_, in.trains = trains_, in.traits = traits_;
-        in.bound = {most_tokens(shape_), shape_.seq_length};
-        in.in_flight = shape_.in_flight, in.group_size = config_.tensor_model_parallel_size;
-        in.evaluate_in_flight = shape_.evaluate_in_flight != 0, in.input_requires_grad = shape_.input_requires_grad != 0;
-        in.borrow_input = shape_.input_storage == MDLM_INPUT_BORROW, in.share_scratch = shape_.share_scratch != 0;
-        laid_out_ = make_block_plan(std::move(in));
-    }
+    if (laid_out_ == nullptr) laid_out_ = make_block_plan(plan_input(config_, shape_, programs_, policies_, trains_, traits_));
     return *laid_out_;
 }
 
