@@ -144,6 +144,14 @@ enum {
     MDLM_DEVICE_CUDA = 2       /* not in this version: MDLM_ERROR_UNSUPPORTED */
 };
 
+/* What computes the matrix products of linears on the CPU. Results of the two differ in their last bits. */
+typedef int32_t mdlm_matmul;
+enum {
+    MDLM_MATMUL_AUTO = 0,   /* oneDNN on processors with AVX-512 where this build has it, else the library's own */
+    MDLM_MATMUL_ONEDNN = 1, /* also elsewhere; what oneDNN lacks or does slowly is still done by the library's own */
+    MDLM_MATMUL_OWN = 2
+};
+
 typedef int32_t mdlm_normalization;
 enum { MDLM_NORM_LAYERNORM = 0, MDLM_NORM_RMSNORM = 1 };
 
@@ -330,8 +338,11 @@ typedef struct mdlm_context_desc {
     const mdlm_allocator *host_allocator;   /* host storage of offloaded tensors; copied (default NULL = the library's) */
     void (*log)(void *payload, const char *line); /* called with remarks, during calls, on the calling thread (default NULL) */
     void *log_payload;
+    mdlm_matmul matmul;                     /* CPU; UNSUPPORTED for ONEDNN in a build without it (default AUTO) */
+    int32_t reserved;                       /* 0 */
 } mdlm_context_desc;
-#define MDLM_CONTEXT_DESC_INIT { sizeof(mdlm_context_desc), MDLM_API_VERSION, MDLM_DEVICE_CPU, 0, 0, NULL, NULL, NULL, NULL, NULL }
+#define MDLM_CONTEXT_DESC_INIT { sizeof(mdlm_context_desc), MDLM_API_VERSION, MDLM_DEVICE_CPU, 0, 0, NULL, NULL, NULL, NULL, NULL, \
+    MDLM_MATMUL_AUTO, 0 }
 MDLM_API mdlm_status mdlm_context_desc_init(mdlm_context_desc *desc, size_t struct_size);
 
 /* Makes a device, its threads and its memory available. desc NULL = CPU with all cores. UNSUPPORTED for a device that this build
