@@ -136,6 +136,7 @@ TEST_CASE("bench: words that cannot be used are refused in one line that names t
                                                  {{"--curve", "micro-batch-size"}, "--micro-batch-size"},
                                                  {{"--curve", "seq-length", "--points", "4", "--sweep"}, "--sweep"},
                                                  {{"--sweep", "--recompute-granularity", "full"}, "--sweep"},
+                                                 {{"--sweep", "--no-baseline"}, "--no-baseline"},
                                                  {{"--svg", "x.svg"}, "--svg"},
                                                  {{"--recompute-granularity", "half"}, "half"},
                                                  {{"--num-query-groups", "3"}, "num_query_groups"},

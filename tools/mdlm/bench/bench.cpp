@@ -32,7 +32,7 @@ OPTIONS
     --micro-batches N     the parameters count as changed once in N steps, as an optimizer would, so that what is derived from them is
                           made again (default 1)
     --sweep               none; selective with each sensible set of modules; full with block and uniform
-    --no-baseline         without --sweep: do not run the same block without replay beside it
+    --no-baseline         do not run the same block without replay beside it
     --alive A             all blocks at once, or one (made anew for each step, and run once before it is timed); auto (default): all, where
                           they take at most 3/4 of the memory that is available
     --profile             time by op and phase, too

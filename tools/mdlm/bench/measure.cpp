@@ -37,11 +37,12 @@ struct Running {
 class Session {
 public:
     Session(const Options &o, const std::vector<Setting> &settings, const Progress &progress)
-        : o_(o), progress_(progress), context_(open_context(o.device, o.threads)), shared_(context_.get(), settings) {
+        : o_(o), progress_(progress), bytes_(bytes_of(o, settings)), context_(open_context(o.device, o.threads)), shared_(context_.get(), settings) {
         result_.device = context_text();
         result_.names = std::make_unique<std::set<std::string>>();
         for (const Setting &s : settings) result_.settings.emplace_back().setting = s;
-        result_.all_alive = o.alive == Alive::all || (o.alive == Alive::automatic && all_fit(o, settings));
+        constexpr double share = 0.75;  // of the memory; the rest is for everybody else
+        result_.all_alive = o.alive == Alive::all || (o.alive == Alive::automatic && bytes_ <= share * available_bytes());
     }
 
     Measurement run() {
@@ -123,6 +124,7 @@ private:
 
     const Options &o_;
     const Progress &progress_;
+    double bytes_;  // first: sizes that overflow are refused here
     Context context_;
     Shared shared_;  // before all blocks, and gone after them
     std::vector<mdlm_op_event> events_;

@@ -9,9 +9,6 @@
 #include "../convert.hpp"
 
 namespace mdlm::tools::bench {
-namespace {
-
-// Of /proc/meminfo: what can be had without swapping. Where there is no such file, as much as anybody wants.
 double available_bytes() {
     std::ifstream file("/proc/meminfo");
     for (std::string line; std::getline(file, line);) {
@@ -20,8 +17,6 @@ double available_bytes() {
     }
     return std::numeric_limits<double>::infinity();
 }
-
-}  // namespace
 
 mdlm_shape shape_of(const Setting &setting) {
     mdlm_shape shape = MDLM_SHAPE_INIT;
@@ -34,8 +29,7 @@ void refuse(const Setting &setting, mdlm_status status) {
     if (status != MDLM_OK) bad("mdlm bench: %s: %s: %s", setting.name.c_str(), mdlm_status_name(status), mdlm_last_error());
 }
 
-bool all_fit(const Options &options, const std::vector<Setting> &settings) {
-    constexpr double share = 0.75;  // the rest for everybody else
+double bytes_of(const Options &options, const std::vector<Setting> &settings) {
     double bytes = 0;
     for (const Setting &s : settings) {
         mdlm_target target = MDLM_TARGET_INIT;
@@ -50,7 +44,7 @@ bool all_fit(const Options &options, const std::vector<Setting> &settings) {
         refuse(s, status);
         bytes += static_cast<double>(memory.peak_bytes) + static_cast<double>(memory.host_bytes);
     }
-    return bytes <= share * available_bytes();
+    return bytes;
 }
 
 Shared::Piece::~Piece() {

@@ -12,8 +12,10 @@ mdlm_shape shape_of(const Setting &setting);
 // Bad, naming the setting, unless status is OK.
 void refuse(const Setting &setting, mdlm_status status);
 
-// Are the settings' blocks likely to fit into the memory that is free now, all at once?
-bool all_fit(const Options &options, const std::vector<Setting> &settings);
+// What the settings' blocks need, all at once. Bad for a setting that the library can make no plan for.
+double bytes_of(const Options &options, const std::vector<Setting> &settings);
+// What can be had now without swapping; infinite where the system does not say.
+double available_bytes();
 
 class Shared {
 public:

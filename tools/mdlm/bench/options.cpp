@@ -81,6 +81,7 @@ void check(Options &o, bool has_seq, bool has_batch) {
     if (o.sweep && (c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.recompute_method != MDLM_METHOD_NONE || c.recompute_num_layers != 0 ||
                     c.recompute_modules != 0))
         bad("mdlm bench: --sweep: expected no recompute settings beside it, it runs them all");
+    if (!o.baseline && (o.sweep || o.curve != Curve::none)) bad("mdlm bench: --no-baseline: expected neither --sweep nor --curve beside it");
     if (!o.svg.empty() && !o.sweep && o.curve == Curve::none) bad("mdlm bench: --svg: expected --sweep or --curve too, seen neither");
     if (mdlm_config_validate(&c) != MDLM_OK) bad("mdlm bench: %s", mdlm_last_error());
     dtype_size(c.params_dtype);  // refuses those that this program cannot fill
