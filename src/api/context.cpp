@@ -104,6 +104,12 @@ mdlm_status mdlm_context_copy(mdlm_context *context, void *destination, const vo
     });
 }
 
+mdlm_status mdlm_context_set_observer(mdlm_context *context, void (*observer)(void *payload, const mdlm_op_event *event), void *payload) {
+    return call(context, "context", [&] {
+        context->engine.observer = {observer, observer != nullptr ? payload : nullptr};
+    });
+}
+
 mdlm_status mdlm_context_get_stats(const mdlm_context *context, mdlm_context_stats *stats) {
     return call(context, "context", [&] {
         const Engine &e = context->engine;
