@@ -8,6 +8,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PEERS = ["eager", "compiled"]  # variants of PyTorch
 
 
 class Failed(Exception):
