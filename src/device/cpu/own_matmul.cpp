@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mdlm::cpu::HWY_NAMESPACE {
 namespace own {
 
-constexpr int64_t block_k = 256, block_m = 96;
+constexpr int64_t block_k = 384, block_m = 96;
 // Rows of a that is not transposed are copied as rows; not a power of two apart, see row_of.
 constexpr int64_t a_row = block_k + 16, c_row = own_columns + 16;
 static_assert(block_m % micro_m == 0 && own_rows % micro_m == 0 && own_columns % product_n == 0 && product_n % micro_n == 0);
@@ -42,13 +42,14 @@ void pack_a(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
 // a stored [k][m], as panels [m / micro_m][k][micro_m].
 template <class T>
 void pack_a_turned(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
-    int64_t i = 0;
-    for (; i + micro_m <= m; i += micro_m, to += block_k * micro_m)
-        for (int64_t p = 0; p < k; ++p)
-            for (int64_t r = 0; r < micro_m; ++r) to[p * micro_m + r] = from[p * from_row + i + r];
-    if (i == m) return;
-    for (int64_t p = 0; p < k; ++p)
-        for (int64_t r = 0; r < micro_m; ++r) to[p * micro_m + r] = i + r < m ? float(from[p * from_row + i + r]) : 0.0f;
+    const int64_t whole = m / micro_m * micro_m;
+    for (int64_t p = 0; p < k; ++p) {
+        const T *row = from + p * from_row;
+        float *at = to + p * micro_m;
+        for (int64_t i = 0; i < whole; i += micro_m, at += block_k * micro_m)
+            for (int64_t r = 0; r < micro_m; ++r) at[r] = row[i + r];
+        for (int64_t r = 0; whole < m && r < micro_m; ++r) at[r] = whole + r < m ? float(row[whole + r]) : 0.0f;
+    }
 }
 
 // b[k][n], as panels [n / micro_n][k][micro_n].
@@ -122,8 +123,9 @@ void tile(const Matmul &p, const T *a, const T *b, const T *bias, void *out, con
     std::fill_n(s.bias, padded(p.n, micro_n), 0.0f);
     if (p.bias) vectors(p.n, [&](int64_t j, int64_t n) HWY_ATTR { store(load(bias + j, n), s.bias + j, n); });
     Start start = p.accumulate && direct ? Start::c : p.bias ? Start::bias : Start::zero;
-    for (int64_t p0 = 0; p0 < p.k; p0 += block_k) {
-        const int64_t k = std::min(block_k, p.k - p0);
+    const int64_t step = ceil_div(p.k, ceil_div(p.k, block_k));  // equal blocks
+    for (int64_t p0 = 0; p0 < p.k; p0 += step) {
+        const int64_t k = std::min(step, p.k - p0);
         if (p.b_transposed) pack_b_turned(b + p0, p.ldb, p.n, k, s.b);
         else pack_b(b + p0 * p.ldb, p.ldb, p.n, k, s.b);
         for (int64_t i0 = 0; i0 < p.m; i0 += block_m) {
