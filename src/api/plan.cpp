@@ -72,7 +72,7 @@ mdlm_status mdlm_plan_get_layer(const mdlm_plan *plan, int64_t layer, mdlm_plan_
         const Unit &unit = plan->plan.policies().unit_of(layer);
         const auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
         const mdlm_plan_layer l = {sizeof l, unit.first, unit.count, u(p.saved_bytes), u(p.host_bytes), u(p.forward_bytes), u(p.backward_bytes),
-                                   u(p.most_alive_bytes), u(p.replayed_ops), u(p.replayed_flops), u(p.forward_flops), u(p.backward_flops)};
+                                   u(p.most_alive_bytes), u(p.replayed_ops), u(p.replayed_flops), u(p.forward_flops), u(p.backward_flops), 0, 0, 0};
         give(info, l, "info");
     });
 }

@@ -99,7 +99,7 @@ void Runner::run_steps(const Entry &e) {
         const auto flops = static_cast<uint64_t>(cost.flops);
         if (s.replay || e.replay) {
             counts_.replayed_ops += 1, counts_.replayed_flops += flops;
-            if (cost.matmul) counts_.replayed_matmul_flops += flops;
+            if (cost.matmul()) counts_.replayed_matmul_flops += flops;
         } else if (s.backward) {
             counts_.backward_ops += 1, counts_.backward_flops += flops;
         } else {

@@ -94,7 +94,7 @@ TEST_CASE("golden: mdlm says what it is") {
         CHECK(holds(info.out, place.name));
         const Ended json = tool({"info", "--json", "--device", place.name});
         CHECK(json.status == 0);
-        CHECK(holds(json.out, "\"api_version\": 1"));
+        CHECK(holds(json.out, "\"api_version\": 2"));
     }
     CHECK(tool({"--help"}, "/dev/full").status == 2);
 }
