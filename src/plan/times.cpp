@@ -1,5 +1,7 @@
 #include "plan/times.hpp"
 
+#include <map>
+
 #include "base/sizes.hpp"
 
 namespace mdlm {
@@ -23,13 +25,16 @@ int64_t shard_ns(int64_t share_bytes, int64_t group_size, const DeviceTable &tab
 std::vector<ItemTimes> times_of(const BlockPlan &plan, const DeviceTable &table) {
     std::vector<ItemTimes> items(plan.items.size());
     std::vector<char> shared(plan.items.size(), 0);
+    std::map<std::pair<const Schedule *, bool>, StepTimes> seen;
     for (const auto *list : {&plan.forward, &plan.backward})
         for (const Entry &e : *list) {
             ItemTimes &item = items[e.item];
             if (e.kind == Entry::Kind::shard_input) shared[e.item] = 1;
             if (e.kind != Entry::Kind::forward && e.kind != Entry::Kind::backward) continue;
             const bool backward = e.kind == Entry::Kind::backward;
-            const StepTimes t = times_of(*e.schedule, backward ? e.schedule->backward : e.schedule->forward, plan.input.bound, table);
+            const auto [at, is_new] = seen.try_emplace({e.schedule, backward});
+            if (is_new) at->second = times_of(*e.schedule, backward ? e.schedule->backward : e.schedule->forward, plan.input.bound, table);
+            const StepTimes &t = at->second;
             int64_t &own = e.replay ? item.extra_ns : backward ? item.backward_ns : item.forward_ns;
             own = add(own, t.own_ns);
             item.extra_ns = add(item.extra_ns, t.replayed_ns);
