@@ -69,7 +69,7 @@ struct Chain {
     int64_t fixed_bytes = 0;          // taken off the budget first, part of every peak
     int64_t loss_bytes = 0;           // alive above S_L between forward and backward
     int64_t max_unit_depth = 0;       // 0: single layers only; 1: units of single layers; ...
-    int64_t max_unit_layers = 0;      // most layers of a unit; 0: no limit
+    int64_t max_unit_layers = 0;      // most layers of a unit; 0: most_unit_layers. Past the chain's length it means that
 
     int64_t size() const { return static_cast<int64_t>(layers.size()); }
     bool one_stack() const { return in_flight == 1 && !slab_apart; }
@@ -77,10 +77,9 @@ struct Chain {
     int64_t bytes_before(int64_t layer) const { return layer == 0 ? input_bytes : type(layer - 1).boundary_bytes; }
 };
 
-inline constexpr int64_t most_layers = 4096, most_choices = 1024, most_in_flight = 65536;
+inline constexpr int64_t most_layers = 4096, most_choices = 1024, most_in_flight = 65536, most_unit_layers = 64;
 
-// An Error that names the place unless: sizes are in range, nothing is negative, f and b are at least s, and no sum that a plan of the chain
-// can have passes 2^62. solve, frontier and simulate start with it.
+// An Error that names the place unless sizes are in range, nothing is negative, and no sum that a plan of the chain can have passes 2^62. solve, frontier and simulate start with it.
 void check(const Chain &chain);
 
 // One item of a plan. A tree as a list: an item is followed by all items inside it.
@@ -119,7 +118,7 @@ struct Frontier {
 // the order of their lists, policies before units, each by index, shorter units before longer. Exact, unless more than label_cap
 // points would have to be kept for a layer: then the result carries the gap it was proven to. 0: as many as fit 48 MiB, at least 2048.
 Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap = 0);
-// All plans that are best at some budget. point_cap as above; 0: 2^20.
+// All plans that are best at some budget. point_cap as above; 0: 2^16.
 Frontier frontier(const Chain &chain, int64_t point_cap = 0);
 // The peak and the extra time of a plan, by the rules on top. An Error when it is no plan of the chain's space.
 Measure simulate(const Chain &chain, const Plan &plan);
