@@ -77,7 +77,7 @@ struct Chain {
     int64_t bytes_before(int64_t layer) const { return layer == 0 ? input_bytes : type(layer - 1).boundary_bytes; }
 };
 
-inline constexpr int64_t most_layers = 4096, most_choices = 1024, most_in_flight = 65536, most_unit_layers = 64;
+inline constexpr int64_t most_layers = 4097, most_choices = 1024, most_in_flight = 65536, most_unit_layers = 64;
 
 // An Error that names the place unless sizes are in range, nothing is negative, and no sum that a plan of the chain can have passes 2^62. solve, frontier and simulate start with it.
 void check(const Chain &chain);
