@@ -494,7 +494,8 @@ typedef struct mdlm_plan_cost {
 MDLM_API mdlm_status mdlm_plan_cost_init(mdlm_plan_cost *cost, size_t struct_size);
 MDLM_API mdlm_status mdlm_plan_get_cost(const mdlm_plan *plan, mdlm_plan_cost *cost);
 /* What any budget buys: the planner's best plans, peak_bytes[i] rising (of the arena) and extra_ns[i] falling. Writes the first cap of them
-   to each array (NULL allowed with cap 0) and their number to *out_count. config's memory_budget is not looked at. */
+   to each array (NULL allowed with cap 0) and their number to *out_count. config's memory_budget is not looked at. With several tapes and
+   cpu_offloading not every size of staging is tried, and a plan for one of the budgets may be better. */
 MDLM_API mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, uint64_t *peak_bytes,
                                         uint64_t *extra_ns, size_t cap, size_t *out_count);
 /* A table to read: units, storage of each tensor, bytes, replay. */

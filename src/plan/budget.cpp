@@ -117,7 +117,8 @@ void BudgetPlanner::add_on_host(Type &type, const Chooser &chooser, const Layout
         if (policy[type.input_id] == Storage::host) key.x_in_frame = false, key.x_staged = true;
         Choice c = chooser.measure(policy, key);
         c.extra_ns = add(c.extra_ns, table_.host_ns(c.host, type.numbers.forward_ns, type.backward_ns));
-        type.options.push_back({numbers_of(c, planner::role_alone), c.policy, c.host});
+        const bool one = std::count(policy.begin(), policy.end(), Storage::host) == 1;
+        type.options.push_back({numbers_of(c, planner::role_alone), c.policy, c.host, false, one});
     };
     for (size_t b = 0; kept > 1 && b < choice.policy.size(); ++b) offer([&](size_t o) { return o == b; });
     offer([](size_t) { return true; });
@@ -173,11 +174,16 @@ std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, c
     return forms;
 }
 
-std::vector<BudgetPlanner::Variant> BudgetPlanner::variants() const {
+std::vector<BudgetPlanner::Variant> BudgetPlanner::variants(bool every_ring) const {
     std::set<int64_t> staging = {0};
     for (const Type &t : types_) {
-        for (const Option &o : t.options) staging.insert(o.host);
-        if (t.may_host && t.in_units) staging.insert(input_bytes(in_, 0));
+        int64_t tensor = 0, all = 0;
+        for (const Option &o : t.options) {
+            if (every_ring) staging.insert(o.host);
+            if (o.one_on_host) tensor = std::max(tensor, o.host);
+            all = std::max(all, o.host);
+        }
+        staging.insert({tensor, all, t.may_host ? input_bytes(in_, 0) : 0});
     }
     std::vector<Variant> list;
     for (int64_t bytes : staging) {
@@ -258,7 +264,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
     BudgetAnswer best;
     int64_t least_ns = INT64_MAX, minimum = INT64_MAX;
     bool all_optimal = true;
-    for (const Variant &v : variants()) {
+    for (const Variant &v : variants(true)) {
         BudgetAnswer a = solve(arena_bytes, v);
         minimum = std::min(minimum, a.minimum_bytes);
         if (!a.feasible) continue;
@@ -273,7 +279,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
 
 std::vector<BudgetPoint> BudgetPlanner::frontier() const {
     std::vector<BudgetPoint> points;
-    for (const Variant &v : variants())
+    for (const Variant &v : variants(one_))
         for (const planner::Point &p : planner::frontier(chain(v)).points)
             points.push_back({std::max(p.peak_bytes, floor_bytes()), p.extra_ns});
     std::sort(points.begin(), points.end(), [](const BudgetPoint &a, const BudgetPoint &b) {

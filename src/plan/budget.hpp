@@ -33,7 +33,7 @@ public:
     BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers);
 
     BudgetAnswer solve(int64_t arena_bytes) const;
-    // Peaks rise, times fall.
+    // Peaks rise, times fall. With several tapes only some sizes of staging rings are tried.
     std::vector<BudgetPoint> frontier() const;
 
     // What may be used beside keep and replay: shares of inputs, and the host by staging slots of so many bytes (0: not at all).
@@ -41,7 +41,8 @@ public:
         bool shard = false;
         int64_t staging = 0;
     };
-    std::vector<Variant> variants() const;
+    // With every size of ring that some layer fills, or a short list: an input, the largest tensor, all of a layer.
+    std::vector<Variant> variants(bool every_ring) const;
     planner::Chain chain(const Variant &variant) const;
     Policies policies(const Variant &variant, const planner::Plan &plan) const;
     // No plan has a lower peak, whatever it keeps: evaluation passes need as much.
@@ -53,7 +54,7 @@ private:
         planner::Policy numbers;
         LayerPolicy policy;
         int64_t host = 0;
-        bool shard = false;
+        bool shard = false, one_on_host = false;
     };
     // Layers that are alike. All that any variant allows is here.
     struct Type {

@@ -32,7 +32,12 @@ Chooser::Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, cons
         const int64_t workspace = op->workspace(traits_, bound_);
         workspace_.push_back(workspace > 0 ? rounded(workspace) : 0);
     }
-    for (const auto &op : layer_->backward) backward_ns_ = add(backward_ns_, table_.ns(op->cost(bound_), dtype));
+    for (const auto &op : layer_->backward) {
+        backward_ns_ = add(backward_ns_, table_.ns(op->cost(bound_), dtype));
+        const int64_t workspace = op->workspace(traits_, bound_);
+        backward_workspace_.push_back(workspace > 0 ? rounded(workspace) : 0);
+    }
+    for (size_t i = 0; i < p.buffers.size(); ++i) producer_.push_back(p.producer(static_cast<BufferId>(i)));
     for (const Buffer &b : layer_->buffers) bytes_.push_back(rounded(b.bytes(bound_)));
     for (size_t i = 0; i < p.buffers.size(); ++i) {
         const auto b = static_cast<BufferId>(i);
@@ -71,44 +76,43 @@ uint64_t Chooser::needed(uint64_t saved) const {
 int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const {
     const Program &p = *layer_->program;
     const auto forward_buffers = static_cast<BufferId>(p.buffers.size());
-    std::vector<int32_t> birth(layer_->buffers.size(), -1), death(layer_->buffers.size(), -1);
-    std::vector<int64_t> workspace;
+    birth_.assign(layer_->buffers.size(), -1), death_.assign(layer_->buffers.size(), -1);
+    step_workspace_.clear();
     uint64_t at_hand = saved | bit(p.input);
     const auto use = [&](BufferId b, int32_t step) {
-        if (birth[b] < 0) birth[b] = step;
-        death[b] = step;
+        if (birth_[b] < 0) birth_[b] = step;
+        death_[b] = step;
     };
     const auto ensure = [&](auto &self, BufferId b) -> void {
         if ((at_hand & bit(b)) != 0) return;
-        const int32_t i = p.producer(b);
+        const int32_t i = producer_[b];
         for (BufferId in : p.ops[i]->in) self(self, in);
-        const auto step = static_cast<int32_t>(workspace.size());
+        const auto step = static_cast<int32_t>(step_workspace_.size());
         for (BufferId in : p.ops[i]->in) use(in, step);
         each_bit(out_[i] & ~at_hand, [&](BufferId o) { use(o, step); });
         at_hand |= out_[i];
-        workspace.push_back(workspace_[i]);
+        step_workspace_.push_back(workspace_[i]);
     };
-    for (const auto &op : layer_->backward) {
-        for (BufferId b : op->in)
+    for (size_t i = 0; i < layer_->backward.size(); ++i) {
+        const Op &op = *layer_->backward[i];
+        for (BufferId b : op.in)
             if (b < forward_buffers) ensure(ensure, b);
-        const auto step = static_cast<int32_t>(workspace.size());
-        for (BufferId b : op->in) use(b, step);
-        for (BufferId b : op->out) use(b, step);
-        const int64_t bytes = op->workspace(traits_, bound_);
-        workspace.push_back(bytes > 0 ? rounded(bytes) : 0);
+        const auto step = static_cast<int32_t>(step_workspace_.size());
+        for (BufferId b : op.in) use(b, step);
+        for (BufferId b : op.out) use(b, step);
+        step_workspace_.push_back(backward_workspace_[i]);
     }
-    std::vector<int64_t> change(workspace.size() + 1, 0);
+    change_.assign(step_workspace_.size() + 1, 0);
     for (size_t i = 0; i < layer_->buffers.size(); ++i) {
         const auto b = static_cast<BufferId>(i);
-        if (death[i] < 0 || b == layer_->output_gradient || b == layer_->input_gradient) continue;
-        const bool kept = b < forward_buffers && ((saved & bit(b)) != 0 || (b == p.input && x_in_frame));
-        if (b == p.input && !x_in_frame) continue;
-        const int32_t first = kept ? 0 : birth[i] + 1;
-        if (first > death[i]) continue;
-        change[first] += bytes_[i], change[death[i] + 1] -= bytes_[i];
+        if (death_[i] < 0 || b == layer_->output_gradient || b == layer_->input_gradient || (b == p.input && !x_in_frame)) continue;
+        const bool kept = b < forward_buffers && (b == p.input || (saved & bit(b)) != 0);
+        const int32_t first = kept ? 0 : birth_[i] + 1;
+        if (first > death_[i]) continue;
+        change_[first] += bytes_[i], change_[death_[i] + 1] -= bytes_[i];
     }
     int64_t alive = 0, most = saved_bytes;
-    for (size_t i = 0; i < workspace.size(); ++i) alive += change[i], most = std::max(most, alive + workspace[i]);
+    for (size_t i = 0; i < step_workspace_.size(); ++i) alive += change_[i], most = std::max(most, alive + step_workspace_[i]);
     return most;
 }
 
@@ -149,7 +153,7 @@ std::vector<Choice> Chooser::pareto(const LayoutKey &key) const {
         each_bit(saved & need, [&](BufferId b) { s.saved = add(s.saved, b == p.input ? 0 : bytes_[b]); });
         for (size_t i = 0; i < op_ns_.size(); ++i)
             if ((out_[i] & need & ~saved) != 0) s.extra_ns = add(s.extra_ns, op_ns_[i]);
-        s.needs = needed_at_least(saved & need, s.saved, x);
+        s.held = saved & need, s.x_in_frame = x;
         sets.push_back(s);
     }
     std::sort(sets.begin(), sets.end(), [](const Set &a, const Set &b) {
@@ -157,9 +161,11 @@ std::vector<Choice> Chooser::pareto(const LayoutKey &key) const {
     });
     std::vector<Choice> found;
     for (const Set &s : sets) {
-        if (std::any_of(found.begin(), found.end(),
-                        [&](const Choice &c) { return c.saved <= s.saved && c.extra_ns <= s.extra_ns && c.needs() <= s.needs; }))
-            continue;
+        // Of those that save no more and cost no more, the one that needs least.
+        int64_t rival = INT64_MAX;
+        for (const Choice &c : found)
+            if (c.saved <= s.saved && c.extra_ns <= s.extra_ns) rival = std::min(rival, c.needs());
+        if (rival <= s.saved || (rival != INT64_MAX && rival <= needed_at_least(s.held, s.saved, s.x_in_frame))) continue;
         LayerPolicy policy = input_only();
         each_bit(s.kept, [&](BufferId b) { policy[b] = Storage::keep; });
         found.push_back(measure(policy, key));

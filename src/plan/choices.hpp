@@ -34,8 +34,9 @@ public:
 
 private:
     struct Set {  // of kept main buffers, with what is known before it is laid out
-        uint64_t kept = 0;
-        int64_t saved = 0, extra_ns = 0, needs = 0;  // needs: a lower bound
+        uint64_t kept = 0, held = 0;  // held: with statistics, what is needed of it
+        int64_t saved = 0, extra_ns = 0;
+        bool x_in_frame = false;
     };
     uint64_t saved_by(uint64_t kept) const;
     uint64_t needed(uint64_t saved) const;
@@ -46,7 +47,10 @@ private:
     Traits traits_;
     const DeviceTable &table_;
     std::vector<uint64_t> in_, out_;  // of the forward ops, as bits of buffers
-    std::vector<int64_t> bytes_, op_ns_, workspace_;
+    std::vector<int32_t> producer_;   // by buffer
+    std::vector<int64_t> bytes_, op_ns_, workspace_, backward_workspace_;
+    mutable std::vector<int32_t> birth_, death_;             // of needed_at_least,
+    mutable std::vector<int64_t> step_workspace_, change_;  // which is called often
     uint64_t reads_ = 0, with_input_ = 0;  // buffers that backward reads; statistics that stand with the input
     std::vector<BufferId> candidates_;     // main buffers that may be kept
     int64_t forward_ns_ = 0, backward_ns_ = 0;
