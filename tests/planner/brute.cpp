@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 
@@ -12,6 +14,21 @@ namespace planner_test {
 namespace {
 
 using namespace mdlm::planner;
+
+// What the best plans of the drawn chains were made of: a test that draws nothing of a kind says nothing about it.
+struct Coverage {
+    int plans = 0, points = 0, units = 0, nested = 0, made_again = 0, tapes_and_units = 0, ties = 0;
+} coverage;
+
+void cover(const Chain &chain, const std::vector<Node> &plan, int depth = 0) {
+    for (const Node &n : plan) {
+        if (n.inner.empty()) continue;
+        ++(depth == 0 ? coverage.units : coverage.nested);
+        coverage.made_again += !chain.type(n.first).unit_inputs[static_cast<size_t>(n.choice)].stays;
+        coverage.tapes_and_units += chain.in_flight > 1;
+        cover(chain, n.inner, depth + 1);
+    }
+}
 
 std::string text(int64_t peak, int64_t ns, const Chain &chain, const std::vector<Node> &plan) {
     return std::to_string(peak) + "/" + std::to_string(ns) + " " + spelled(chain, plan);
@@ -33,6 +50,8 @@ std::map<int64_t, std::pair<int64_t, std::vector<Node>>> frontier_of(const Chain
                 wrong = "simulate says " + text(m.peak_bytes, m.extra_ns, chain, plan) + ", the machine " + text(seen.peak, seen.ns, chain, plan);
         }
         const auto at = best.find(seen.peak);
+        ++coverage.plans;
+        coverage.ties += at != best.end() && at->second.first == seen.ns;
         if (at == best.end() || seen.ns < at->second.first || (seen.ns == at->second.first && rank(plan) < rank(at->second.second)))
             best[seen.peak] = {seen.ns, plan};
     }
@@ -42,6 +61,8 @@ std::map<int64_t, std::pair<int64_t, std::vector<Node>>> frontier_of(const Chain
             at = best.erase(at);
         } else {
             least = at->second.first;
+            ++coverage.points;
+            cover(chain, at->second.second);
             ++at;
         }
     }
@@ -110,7 +131,20 @@ constexpr const char *capped_name = "planner: a capped answer fits, and its gap 
 
 }  // namespace
 
-TEST_CASE(brute_name) { for_seeds(brute_name, 0, mdlm_test::sanitized ? 250 : 2000, compare); }
+TEST_CASE(brute_name) {
+    coverage = {};
+    for_seeds(brute_name, 0, mdlm_test::sanitized ? 250 : 2000, compare);
+    const Coverage &c = coverage;
+    std::printf("note: %d plans, %d points of frontiers, in them %d units, %d nested ones, %d whose input does not stay, %d with several tapes; %d ties\n",
+                c.plans, c.points, c.units, c.nested, c.made_again, c.tapes_and_units, c.ties);
+    if (std::getenv("MDLM_DRAW") != nullptr) return;
+    const int least = mdlm_test::sanitized ? 10 : 100;
+    CHECK(c.units > least);
+    CHECK(c.nested > least / 10);
+    CHECK(c.made_again > least);
+    CHECK(c.tapes_and_units > least);
+    CHECK(c.ties > least);
+}
 TEST_CASE(capped_name) { for_seeds(capped_name, 0, mdlm_test::sanitized ? 250 : 2000, capped); }
 
 }  // namespace planner_test

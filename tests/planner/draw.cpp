@@ -16,30 +16,32 @@ Chain draw_chain(Random &random, const Sizes &sizes) {
         Chain c;
         // Few distinct numbers make ties; now and then no rule holds between f, b and s.
         const int64_t bytes = random.percent(50) ? sizes.bytes : std::max<int64_t>(sizes.bytes / 4, 1);
-        const bool lawless = random.percent(15), with_grad = random.percent(60);
+        const int64_t ns = random.percent(60) ? sizes.ns : std::max<int64_t>(sizes.ns / 4, 1);
+        const bool lawless = random.percent(25), with_grad = random.percent(60);
+        const int64_t boundary = lawless ? 3 * bytes : bytes;
         c.in_flight = random.percent(60) ? 1 : random.in(1, sizes.in_flight);
         c.fixed_bytes = random.percent(20) ? random.in(0, bytes) : 0;
         c.loss_bytes = random.in(0, 2 * bytes);
-        c.input_bytes = random.in(0, bytes);
+        c.input_bytes = random.in(0, boundary);
         c.max_unit_depth = random.in(0, sizes.depth);
         c.max_unit_layers = random.percent(40) ? 0 : random.in(0, sizes.layers);
         const int64_t types = random.in(1, sizes.types);
         for (int64_t t = 0; t < types; ++t) {
             LayerType l;
             l.name = std::string(1, static_cast<char>('a' + t));
-            l.boundary_bytes = random.in(0, bytes);
+            l.boundary_bytes = random.in(0, boundary);
             l.grad_boundary_bytes = with_grad ? random.in(0, bytes) : 0;
-            l.forward_ns = random.in(0, sizes.ns);
+            l.forward_ns = random.in(0, ns);
             l.unsaved_forward_bytes = random.in(0, 2 * bytes);
             const int64_t policies = random.in(1, sizes.policies);
             for (int64_t p = 0; p < policies; ++p) {
                 Policy q;
                 q.name = std::string(1, static_cast<char>('A' + p));
                 q.saved_bytes = random.in(0, 2 * bytes);
-                q.extra_ns = random.in(0, sizes.ns);
+                q.extra_ns = random.in(0, ns);
                 q.forward_bytes = (lawless ? 0 : q.saved_bytes + l.boundary_bytes) + random.in(0, bytes);
                 q.backward_bytes = (lawless ? 0 : q.saved_bytes + l.grad_boundary_bytes) + random.in(0, 2 * bytes);
-                q.rebuild_ns = random.in(0, sizes.ns);
+                q.rebuild_ns = random.in(0, ns);
                 l.policies.push_back(q);
             }
             const int64_t forms = c.max_unit_depth == 0 ? 0 : random.in(0, sizes.forms);
@@ -47,7 +49,7 @@ Chain draw_chain(Random &random, const Sizes &sizes) {
                 UnitInput u;
                 u.name = std::string(1, static_cast<char>('k' + f));
                 u.saved_bytes = random.in(0, bytes);
-                u.restore_ns = random.percent(50) ? 0 : random.in(0, sizes.ns);
+                u.restore_ns = random.percent(50) ? 0 : random.in(0, ns);
                 u.stays = random.percent(50);
                 l.unit_inputs.push_back(u);
             }
