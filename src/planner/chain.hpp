@@ -27,6 +27,10 @@
 
 namespace mdlm::planner {
 
+// Where a policy may stand. A layer that is run alone and one inside of a unit may differ in what they need, and the last layer of a unit
+// may have a policy that no other has. In JSON all may stand everywhere.
+enum Role : uint32_t { role_alone = 1, role_inside = 2, role_last = 4, role_any = 7 };
+
 // Bytes and nanoseconds, none negative.
 struct Policy {
     std::string name;
@@ -35,6 +39,7 @@ struct Policy {
     int64_t forward_bytes = 0;   // f: most alive in forward above what earlier layers retain, x_{i-1} and x_i included; >= s
     int64_t backward_bytes = 0;  // b: the same in replay and backward; >= s
     int64_t rebuild_ns = 0;      // c: makes s again out of x_{i-1} without x_i, for the last layer of a unit
+    uint32_t roles = role_any;
 };
 
 // What a unit retains of its first input.
@@ -60,17 +65,19 @@ struct Chain {
     std::vector<int32_t> layers;      // by layer, an index into types
     int64_t input_bytes = 0;          // a of what enters the first layer
     int64_t in_flight = 1;            // k
+    bool slab_apart = false;          // with one tape, too, the stack has a place of its own, as with several
     int64_t fixed_bytes = 0;          // taken off the budget first, part of every peak
     int64_t loss_bytes = 0;           // alive above S_L between forward and backward
     int64_t max_unit_depth = 0;       // 0: single layers only; 1: units of single layers; ...
     int64_t max_unit_layers = 0;      // most layers of a unit; 0: most_unit_layers. Past the chain's length it means that
 
     int64_t size() const { return static_cast<int64_t>(layers.size()); }
+    bool one_stack() const { return in_flight == 1 && !slab_apart; }
     const LayerType &type(int64_t layer) const { return types[static_cast<size_t>(layers[static_cast<size_t>(layer)])]; }
     int64_t bytes_before(int64_t layer) const { return layer == 0 ? input_bytes : type(layer - 1).boundary_bytes; }
 };
 
-inline constexpr int64_t most_layers = 4096, most_choices = 1024, most_in_flight = 65536, most_unit_layers = 64;
+inline constexpr int64_t most_layers = 4097, most_choices = 1024, most_in_flight = 65536, most_unit_layers = 64;
 
 // An Error that names the place unless sizes are in range, nothing is negative, and no sum that a plan of the chain can have passes 2^62. solve, frontier and simulate start with it.
 void check(const Chain &chain);

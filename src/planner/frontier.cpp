@@ -45,7 +45,7 @@ Frontier frontier(const Chain &chain, int64_t point_cap) {
         while (!out.points.empty() && out.points.back().peak_bytes >= m.peak_bytes) out.points.pop_back();  // only after steps were left out
         if (out.points.empty() || m.extra_ns < out.points.back().extra_ns) out.points.push_back({m.peak_bytes, m.extra_ns, std::move(plan)});
     };
-    if (chain.in_flight == 1) {
+    if (chain.one_stack()) {
         Edges edges = edges_of_one(space, o.limit);
         fill_units(space, edges, o.limit);
         o.loss_bytes = chain.loss_bytes, o.inner_error_ns = space.error();

@@ -48,7 +48,7 @@ public:
             }
         }
         const int64_t stack = levels_.back().stack;
-        const int64_t peak = chain_.in_flight == 1 ? std::max(peak_, stack + chain_.loss_bytes) : chain_.in_flight * stack + slab;
+        const int64_t peak = chain_.one_stack() ? std::max(peak_, stack + chain_.loss_bytes) : chain_.in_flight * stack + slab;
         return {chain_.fixed_bytes + peak, ns_};
     }
 
@@ -62,6 +62,8 @@ private:
         const LayerType &t = chain_.type(item.first);
         if (item.choice < 0 || static_cast<size_t>(item.choice) >= t.policies.size() || item.inside != 0) bad("a policy of the layer");
         const Policy &p = t.policies[static_cast<size_t>(item.choice)];
+        const uint32_t role = levels_.size() == 1 ? role_alone : l.at + 1 == l.end ? role_last : role_inside;
+        if ((p.roles & role) == 0) bad("a policy that may stand there");
         need(l.stack + l.grad + p.forward_bytes);
         need(l.stack + p.backward_bytes);
         l.stack += p.saved_bytes;

@@ -13,7 +13,7 @@ public:
 
     Result run() {
         const Chain &chain = space_.chain();
-        const bool one = chain.in_flight == 1;
+        const bool one = chain.one_stack();
         Result r;
         const int64_t least = one ? least_bytes(edges_of_one(space_, infinite), space_, chain.loss_bytes) : least_bytes_of_several(space_);
         r.minimum_budget_bytes = chain.fixed_bytes + least;

@@ -7,6 +7,8 @@ namespace mdlm::planner {
 namespace {
 
 bool no_more(const Policy &a, const Policy &b, bool inside) {
+    const uint32_t roles = inside ? role_inside | role_last : role_alone;
+    if ((b.roles & roles & ~a.roles) != 0) return false;
     const bool least = a.saved_bytes <= b.saved_bytes && a.extra_ns <= b.extra_ns;
     if (!inside) return least && std::max(a.forward_bytes, a.backward_bytes) <= std::max(b.forward_bytes, b.backward_bytes);
     return least && a.forward_bytes <= b.forward_bytes && a.backward_bytes <= b.backward_bytes && a.rebuild_ns <= b.rebuild_ns;
@@ -16,6 +18,7 @@ bool no_more(const Policy &a, const Policy &b, bool inside) {
 std::vector<int32_t> useful(const std::vector<Policy> &policies, bool inside) {
     std::vector<int32_t> out;
     for (size_t i = 0; i < policies.size(); ++i) {
+        if ((policies[i].roles & (inside ? role_inside | role_last : role_alone)) == 0) continue;
         bool needless = false;
         for (size_t j = 0; j < policies.size() && !needless; ++j)
             needless = j != i && no_more(policies[j], policies[i], inside) && (j < i || !no_more(policies[i], policies[j], inside));
@@ -32,7 +35,7 @@ std::vector<int64_t> numbers(const LayerType &t) {
     std::vector<int64_t> all = {t.boundary_bytes, t.grad_boundary_bytes, t.forward_ns, t.unsaved_forward_bytes,
                                 static_cast<int64_t>(t.policies.size())};
     for (const Policy &p : t.policies)
-        all.insert(all.end(), {p.saved_bytes, p.extra_ns, p.forward_bytes, p.backward_bytes, p.rebuild_ns});
+        all.insert(all.end(), {p.saved_bytes, p.extra_ns, p.forward_bytes, p.backward_bytes, p.rebuild_ns, p.roles});
     for (const UnitInput &u : t.unit_inputs) all.insert(all.end(), {u.saved_bytes, u.restore_ns, u.stays});
     return all;
 }
@@ -106,8 +109,10 @@ void Space::units(int64_t first, std::vector<Arc> &out) const {
 void Space::policies_inside(int64_t first, int64_t end, bool all, std::vector<Arc> &out) const {
     const LayerType &t = chain_.type(first);
     const int64_t grad = chain_.type(end - 1).grad_boundary_bytes;
+    const uint32_t role = first + 1 < end ? role_inside : role_last;
     const auto push = [&](size_t i) {
         const Policy &p = t.policies[i];
+        if ((p.roles & role) == 0) return;
         out.push_back({1, static_cast<int32_t>(i), p.saved_bytes, std::max(p.forward_bytes + grad, p.backward_bytes),
                        p.extra_ns + (first + 1 < end ? t.forward_ns : p.rebuild_ns)});
     };
@@ -147,10 +152,13 @@ void Space::find_least_bytes() {
         const LayerType &t = chain_.type(i);
         int64_t extra = infinite, rebuild = infinite;
         for (const Policy &p : t.policies) {
-            extra = std::min(extra, p.extra_ns);
-            rebuild = std::min(rebuild, p.extra_ns + p.rebuild_ns);
+            // A layer that is not the last one of this unit may be the last one of a unit inside.
+            if ((p.roles & (role_inside | role_last)) != 0) extra = std::min(extra, p.extra_ns);
+            if ((p.roles & role_last) != 0) rebuild = std::min(rebuild, p.extra_ns + p.rebuild_ns);
         }
-        least_rebuild_ns_[static_cast<size_t>(kind(i))] = rebuild;
+        // Where no policy may stand the bytes say so; the time stays a number that can be added up.
+        if (extra == infinite) extra = 0;
+        least_rebuild_ns_[static_cast<size_t>(kind(i))] = rebuild == infinite ? 0 : rebuild;
         passed_ns_.push_back(passed_ns_.back() + t.forward_ns + extra);
     }
     for (int64_t count = 1; count <= reach_; ++count)
@@ -238,7 +246,8 @@ void Space::items_outside(int64_t first, std::vector<Arc> &out) const {
     units(first, out);
     const auto &all = chain_.type(first).policies;
     std::vector<Arc> singles;
-    for (size_t i = 0; i < all.size(); ++i) singles.push_back(outside(all[i], i));
+    for (size_t i = 0; i < all.size(); ++i)
+        if ((all[i].roles & role_alone) != 0) singles.push_back(outside(all[i], i));
     out.insert(out.begin(), singles.begin(), singles.end());
 }
 

@@ -18,8 +18,10 @@ Chain draw_chain(Random &random, const Sizes &sizes) {
         const int64_t bytes = random.percent(50) ? sizes.bytes : std::max<int64_t>(sizes.bytes / 4, 1);
         const int64_t ns = random.percent(60) ? sizes.ns : std::max<int64_t>(sizes.ns / 4, 1);
         const bool lawless = random.percent(25), with_grad = random.percent(60);
+        const bool with_roles = random.percent(25);
         const int64_t boundary = lawless ? 3 * bytes : bytes;
         c.in_flight = random.percent(60) ? 1 : random.in(1, sizes.in_flight);
+        c.slab_apart = random.percent(15);
         c.fixed_bytes = random.percent(20) ? random.in(0, bytes) : 0;
         c.loss_bytes = random.in(0, 2 * bytes);
         c.input_bytes = random.in(0, boundary);
@@ -42,6 +44,7 @@ Chain draw_chain(Random &random, const Sizes &sizes) {
                 q.forward_bytes = (lawless ? 0 : q.saved_bytes + l.boundary_bytes) + random.in(0, bytes);
                 q.backward_bytes = (lawless ? 0 : q.saved_bytes + l.grad_boundary_bytes) + random.in(0, 2 * bytes);
                 q.rebuild_ns = random.in(0, ns);
+                if (with_roles) q.roles = static_cast<uint32_t>(random.in(0, 7)) | (p == 0 ? uint32_t{role_alone} : 0);
                 l.policies.push_back(q);
             }
             const int64_t forms = c.max_unit_depth == 0 ? 0 : random.in(0, sizes.forms);
@@ -72,7 +75,12 @@ void for_seeds(const char *test, uint64_t first, uint64_t count, Case (*body)(ui
         const std::string command = "MDLM_DRAW=" + std::to_string(seed) + " " + program_invocation_name + " '--test-case=" + test + "'";
         mdlm_test::repro(command);  // should it crash
         const Case c = body(seed);
-        CHECK_MESSAGE(c.wrong.empty(), c.wrong, "\n  chain: ", write_chain(c.chain), "\n  repeat it with: ", command);
+        std::string beside;  // what JSON does not say
+        if (c.chain.slab_apart) beside += "\n  with the slab apart from the stack";
+        for (const LayerType &t : c.chain.types)
+            for (const Policy &p : t.policies)
+                if (p.roles != role_any) beside += "\n  " + t.name + "." + p.name + " has roles " + std::to_string(p.roles);
+        CHECK_MESSAGE(c.wrong.empty(), c.wrong, "\n  chain: ", write_chain(c.chain), beside, "\n  repeat it with: ", command);
         if (c.wrong.empty()) mdlm_test::repro_text.clear();
         else ++wrong;
     }

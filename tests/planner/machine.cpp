@@ -46,7 +46,7 @@ public:
         if (!tapes_[at_].retained.empty()) throw std::logic_error("a tape is not empty after its backward");
     }
     int64_t peak() const {
-        if (chain_.in_flight == 1) return chain_.fixed_bytes + most_alive_;
+        if (chain_.in_flight == 1 && !chain_.slab_apart) return chain_.fixed_bytes + most_alive_;
         int64_t sum = chain_.fixed_bytes + slab_;
         for (int64_t bytes : high_) sum += bytes;
         return sum;
@@ -123,8 +123,8 @@ private:
 
 using Plans = std::vector<std::vector<Node>>;
 
-// Plans of layers [first, last], units nested at most `depth` deep.
-Plans plans_of(const Chain &chain, int64_t first, int64_t last, int64_t depth) {
+// Plans of layers [first, last], units nested at most `depth` deep; in_unit: they are the last ones of a unit.
+Plans plans_of(const Chain &chain, int64_t first, int64_t last, int64_t depth, bool in_unit) {
     if (first > last) return {{}};
     Plans all;
     const auto join = [&](const Node &head, const Plans &rest) {
@@ -134,12 +134,14 @@ Plans plans_of(const Chain &chain, int64_t first, int64_t last, int64_t depth) {
         }
     };
     const LayerType &t = chain.type(first);
-    const Plans after_one = plans_of(chain, first + 1, last, depth);
-    for (size_t p = 0; p < t.policies.size(); ++p) join({first, first, static_cast<int64_t>(p), {}}, after_one);
+    const Plans after_one = plans_of(chain, first + 1, last, depth, in_unit);
+    const uint32_t role = !in_unit ? mdlm::planner::role_alone : first == last ? mdlm::planner::role_last : mdlm::planner::role_inside;
+    for (size_t p = 0; p < t.policies.size(); ++p)
+        if ((t.policies[p].roles & role) != 0) join({first, first, static_cast<int64_t>(p), {}}, after_one);
     if (depth == 0 || t.unit_inputs.empty()) return all;
     const int64_t most = chain.max_unit_layers == 0 ? chain.size() : chain.max_unit_layers;
     for (int64_t end = first + 1; end <= last && end - first < most; ++end) {
-        const Plans inside = plans_of(chain, first, end, depth - 1), rest = plans_of(chain, end + 1, last, depth);
+        const Plans inside = plans_of(chain, first, end, depth - 1, true), rest = plans_of(chain, end + 1, last, depth, in_unit);
         for (size_t f = 0; f < t.unit_inputs.size(); ++f)
             for (const auto &inner : inside) join({first, end, static_cast<int64_t>(f), inner}, rest);
     }
@@ -201,7 +203,7 @@ Seen run(const Chain &chain, const std::vector<Node> &plan, const std::vector<in
     return {machine.peak(), ns};
 }
 
-std::vector<std::vector<Node>> all_plans(const Chain &chain) { return plans_of(chain, 0, chain.size() - 1, chain.max_unit_depth); }
+std::vector<std::vector<Node>> all_plans(const Chain &chain) { return plans_of(chain, 0, chain.size() - 1, chain.max_unit_depth, false); }
 double count_plans(const Chain &chain, double most) { return count(chain, 0, chain.size() - 1, chain.max_unit_depth, most); }
 
 std::vector<Node> tree_of(const mdlm::planner::Plan &plan) { return tree(plan, 0, plan.size()); }
