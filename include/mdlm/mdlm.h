@@ -613,6 +613,24 @@ MDLM_API mdlm_status mdlm_backward_options_init(mdlm_backward_options *options, 
    and the gradients are dirty. */
 MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
 
+/* ----------------------------------------------------------------------------------------------------- abstract chains */
+
+/* The planner for layers that are not the library's: a chain of layers, each with policies that say what they retain, need and cost, in
+   JSON of format "mdlm-chain", version 1 (`mdlm plan --chain --help` explains it). text need not end with 0. FORMAT or OVERFLOW names the place of a
+   fault. Both functions need no context, may run on any threads at once, and write JSON. A text that is longer than cap is computed
+   again by the next call: start with a buffer that is likely to do.
+
+   The plan with the least extra time whose peak is at most budget_bytes; of those the one with the lowest peak; of those the first by the order of
+   policies. {"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 24, "extra_ns": 15, "minimum_budget_bytes": 21, "plan": [...]};
+   with feasible false only minimum_budget_bytes follows, the smallest budget that would do. label_cap bounds time and memory: as many
+   partial plans are kept for each layer (0 = 48 MiB of them in all). If more were needed, optimal is false and no plan takes
+   less than extra_ns - gap_ns. */
+MDLM_API mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, int64_t label_cap, char *buf, size_t cap,
+                                      size_t *out_len);
+/* All plans that are best at some budget: {"frontier": [{"peak_bytes": 21, "extra_ns": 15, "plan": [...]}, ...], "optimal": true, "gap_ns": 0}, peaks rise
+   and times fall. label_cap as above (0 = 65536); with optimal false a plan may take up to gap_ns less at some budget. */
+MDLM_API mdlm_status mdlm_chain_frontier(const char *text, size_t length, int64_t label_cap, char *buf, size_t cap, size_t *out_len);
+
 #ifdef __cplusplus
 }
 #endif
