@@ -37,6 +37,7 @@ struct Cost {
     int64_t flops = 0;   // floating point operations; 0 for a copy
     int64_t bytes = 0;   // read and written
     bool matmul = false; // linear or attention
+    int64_t n = 0, k = 0;// of a linear: outputs and inputs; 0 for the others
 };
 
 // What is the same for all ops of one run of one layer.
