@@ -9,6 +9,7 @@ mdlm_build_needs=(
     'ninja-build command ninja'
     'pkg-config command pkg-config'
     'libdnnl-dev header dnnl.h'
+    'libhwy-dev header hwy/highway.h'
     'nlohmann-json3-dev header nlohmann/json.hpp'
     'doctest-dev header doctest/doctest.h'
 )

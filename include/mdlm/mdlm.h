@@ -75,7 +75,7 @@ Rules that hold for every function, unless its comment says otherwise
                 dimension contiguous.
     Bits        Same build, device, shapes and group size: the same bits, for every number of threads and every plan.
 
-Since every function: version 0.1, unless said. */
+Since every function: version 0.1 (MDLM_API_VERSION 1), unless said. */
 #ifndef MDLM_MDLM_H
 #define MDLM_MDLM_H
 
@@ -142,6 +142,14 @@ enum {
     MDLM_DEVICE_CPU = 0,       /* f32, bf16 */
     MDLM_DEVICE_REFERENCE = 1, /* plain loops with double accumulation: f32, bf16, f64. Slow; the measure of the others */
     MDLM_DEVICE_CUDA = 2       /* not in this version: MDLM_ERROR_UNSUPPORTED */
+};
+
+/* What computes the matrix products of linears on the CPU. Results of the two differ in their last bits. */
+typedef int32_t mdlm_matmul;
+enum {
+    MDLM_MATMUL_AUTO = 0,   /* oneDNN on processors with AVX-512 where this build has it, else the library's own */
+    MDLM_MATMUL_ONEDNN = 1, /* also elsewhere; what oneDNN lacks or does slowly is still done by the library's own */
+    MDLM_MATMUL_OWN = 2
 };
 
 typedef int32_t mdlm_normalization;
@@ -336,8 +344,11 @@ typedef struct mdlm_context_desc {
     const mdlm_allocator *host_allocator;   /* host storage of offloaded tensors; copied (default NULL = the library's) */
     void (*log)(void *payload, const char *line); /* called with remarks, during calls, on the calling thread (default NULL) */
     void *log_payload;
+    mdlm_matmul matmul;                     /* CPU; UNSUPPORTED for ONEDNN in a build without it (default AUTO) */
+    int32_t reserved;                       /* 0 */
 } mdlm_context_desc;
-#define MDLM_CONTEXT_DESC_INIT { sizeof(mdlm_context_desc), MDLM_API_VERSION, MDLM_DEVICE_CPU, 0, 0, NULL, NULL, NULL, NULL, NULL }
+#define MDLM_CONTEXT_DESC_INIT { sizeof(mdlm_context_desc), MDLM_API_VERSION, MDLM_DEVICE_CPU, 0, 0, NULL, NULL, NULL, NULL, NULL, \
+    MDLM_MATMUL_AUTO, 0 }
 MDLM_API mdlm_status mdlm_context_desc_init(mdlm_context_desc *desc, size_t struct_size);
 
 /* Makes a device, its threads and its memory available. desc NULL = CPU with all cores. UNSUPPORTED for a device that this build
@@ -369,6 +380,44 @@ typedef struct mdlm_context_stats {
 #define MDLM_CONTEXT_STATS_INIT { sizeof(mdlm_context_stats), 0, 0, 0, 0, 0, 0 }
 MDLM_API mdlm_status mdlm_context_stats_init(mdlm_context_stats *stats, size_t struct_size);
 MDLM_API mdlm_status mdlm_context_get_stats(const mdlm_context *context, mdlm_context_stats *stats);
+
+typedef int32_t mdlm_phase;
+enum {
+    MDLM_PHASE_FORWARD = 0,  /* with a tape, or evaluation */
+    MDLM_PHASE_BACKWARD = 1,
+    MDLM_PHASE_REPLAY = 2    /* the second forward of a tensor, during backward */
+};
+
+typedef int32_t mdlm_work;
+enum {
+    MDLM_WORK_OTHER = 0,     /* norms, rotary embedding, activation, bias, dropout, sums: bound by memory */
+    MDLM_WORK_MATMUL = 1,    /* a linear, or its gradient by input or weight */
+    MDLM_WORK_ATTENTION = 2, /* products of attention, forward or backward; with attention_backend fused all of it */
+    MDLM_WORK_TRANSFER = 3   /* a copy, to or from the host too, or a collective: no FLOPs */
+};
+
+/* One op that ran. Made by the library, which may append fields in later versions. */
+typedef struct mdlm_op_event {
+    size_t struct_size;    /* of the library that is loaded */
+    const char *op;        /* what ran: "linear", "linear_dgrad", "linear_wgrad", "attention", "norm_backward", ...; "copy_input", "to_host",
+                              "from_host", "shard_input", "gather_input" for what a plan moves. The library's, for ever */
+    const char *tensor;    /* what it makes or moves, or makes the gradient for: a name as mdlm_plan_tensor's. As long as the block lives */
+    int64_t layer;         /* in the whole model: layer_offset + layer of the block; layer_offset + num_layers is the final norm */
+    mdlm_phase phase;
+    mdlm_work work;
+    int64_t m, n, k;       /* of MDLM_WORK_MATMUL: tokens, outputs and inputs of the linear, on this rank; 0 for the others */
+    uint64_t flops;        /* 2 m n k for a linear. Attention: of all pairs of a sequence, whatever the mask leaves out */
+    uint64_t bytes;        /* read and written, each operand once (a second reading of statistics and parameters of norms not counted) */
+    int64_t begin_ns;      /* of a monotonic clock of this process, with any origin; */
+    int64_t end_ns;        /* on the CPU and the reference device the work is done at end_ns */
+} mdlm_op_event;
+
+/* Calls observer after every op that a forward or backward on this context has run, on the thread that called forward or backward, in the
+   order in which they ran. event dies with the call. NULL switches it off (payload is then ignored); there is one observer a context, and a
+   call sees the one that was set when it began. Ops of the layers are those that mdlm_tape_stats counts; what the plan moves (see op)
+   is told as well, but not counted there. Results keep their bits. The observer may not call into the same context (BUSY), must not
+   throw or jump out, and its own time falls between two events. API version 2. */
+MDLM_API mdlm_status mdlm_context_set_observer(mdlm_context *context, void (*observer)(void *payload, const mdlm_op_event *event), void *payload);
 
 /* ------------------------------------------------------------------------------------------------------- device tables
 
@@ -665,6 +714,24 @@ MDLM_API mdlm_status mdlm_backward_options_init(mdlm_backward_options *options, 
    its forward; gradients dirty after a backward that failed inside (zero them, or overwrite). After a failure inside the tape is empty
    and the gradients are dirty. */
 MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
+
+/* ----------------------------------------------------------------------------------------------------- abstract chains */
+
+/* The planner for layers that are not the library's: a chain of layers, each with policies that say what they retain, need and cost, in
+   JSON of format "mdlm-chain", version 1 (`mdlm plan --chain --help` explains it). text need not end with 0. FORMAT or OVERFLOW names the place of a
+   fault. Both functions need no context, may run on any threads at once, and write JSON. A text that is longer than cap is computed
+   again by the next call: start with a buffer that is likely to do.
+
+   The plan with the least extra time whose peak is at most budget_bytes; of those the one with the lowest peak; of those the first by the order of
+   policies. {"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 24, "extra_ns": 15, "minimum_budget_bytes": 21, "plan": [...]};
+   with feasible false only minimum_budget_bytes follows, the smallest budget that would do. label_cap bounds time and memory: as many
+   partial plans are kept for each layer (0 = 48 MiB of them in all). If more were needed, optimal is false and no plan takes
+   less than extra_ns - gap_ns. */
+MDLM_API mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, int64_t label_cap, char *buf, size_t cap,
+                                      size_t *out_len);
+/* All plans that are best at some budget: {"frontier": [{"peak_bytes": 21, "extra_ns": 15, "plan": [...]}, ...], "optimal": true, "gap_ns": 0}, peaks rise
+   and times fall. label_cap as above (0 = 65536); with optimal false a plan may take up to gap_ns less at some budget. */
+MDLM_API mdlm_status mdlm_chain_frontier(const char *text, size_t length, int64_t label_cap, char *buf, size_t cap, size_t *out_len);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,9 @@ void check_desc(const mdlm_context_desc &d) {
     if (d.num_threads < 0 || d.num_threads > 1024) fail(MDLM_ERROR_ARGUMENT, "desc.num_threads = %d: expected 0 .. 1024", d.num_threads);
     if (d.threadpool != nullptr && (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1))
         fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: expected parallel_for and num_threads >= 1, got num_threads = %d", d.threadpool->num_threads);
+    if (d.matmul < MDLM_MATMUL_AUTO || d.matmul > MDLM_MATMUL_OWN)
+        fail(MDLM_ERROR_ARGUMENT, "desc.matmul = %d: expected AUTO (0), ONEDNN (1) or OWN (2)", int(d.matmul));
+    if (d.reserved != 0) fail(MDLM_ERROR_ARGUMENT, "desc.reserved = %d: expected 0", d.reserved);
     const auto complete = [](const mdlm_allocator *a, const char *name) {
         if (a == nullptr) return;
         if (a->alloc == nullptr) fail(MDLM_ERROR_ARGUMENT, "desc.%s: alloc is NULL", name);
@@ -28,7 +31,7 @@ void check_desc(const mdlm_context_desc &d) {
 std::unique_ptr<Device> make_device(const mdlm_context_desc &d) {
     const Traits traits = traits_of(d.device, d.num_threads);  // refuses what is not built
     if (traits.kind == MDLM_DEVICE_REFERENCE) return make_reference_device();
-    return make_cpu_device(d.threadpool != nullptr ? make_caller_pool(*d.threadpool) : make_own_pool(d.num_threads));
+    return make_cpu_device(d.threadpool != nullptr ? make_caller_pool(*d.threadpool) : make_own_pool(d.num_threads), d.matmul);
 }
 
 }  // namespace
@@ -122,6 +125,12 @@ mdlm_status mdlm_context_set_device_table(mdlm_context *context, const char *tab
             fail(MDLM_ERROR_UNSUPPORTED, "device table %.60s: it has a cap of scratch and stands for another device than this context's",
                  t.name.c_str());
         context->engine.table = std::move(t);
+    });
+}
+
+mdlm_status mdlm_context_set_observer(mdlm_context *context, void (*observer)(void *payload, const mdlm_op_event *event), void *payload) {
+    return call(context, "context", [&] {
+        context->engine.observer = {observer, observer != nullptr ? payload : nullptr};
     });
 }
 

@@ -9,6 +9,12 @@
 
 namespace mdlm {
 
+// Whom to tell of every op that ran; mdlm_context_set_observer.
+struct Observer {
+    void (*call)(void *payload, const mdlm_op_event *event) = nullptr;
+    void *payload = nullptr;
+};
+
 struct Engine {
     Engine(std::unique_ptr<Device> d, std::unique_ptr<Comm> c, const mdlm_allocator *device_table, const mdlm_allocator *host_table)
         : device_memory(device_table), host_memory(host_table), device(std::move(d)), comm(std::move(c)) {}
@@ -18,6 +24,7 @@ struct Engine {
     std::unique_ptr<Device> device;
     std::unique_ptr<Comm> comm;
     DeviceTable table = device_table("cpu");  // for the planner
+    Observer observer;
     // Reserved now, all blocks.
     int64_t arena_bytes = 0, host_bytes = 0, parameter_bytes = 0, gradient_bytes = 0;
     int64_t high_water_bytes = 0;

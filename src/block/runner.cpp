@@ -8,9 +8,41 @@
 namespace mdlm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr size_t most_operands = 16;
 
+int64_t nanoseconds(Clock::time_point t) { return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count(); }
+
+mdlm_work work_of(const Cost &cost) {
+    if (cost.flops == 0) return MDLM_WORK_TRANSFER;
+    return !cost.matmul() ? MDLM_WORK_OTHER : cost.n > 0 ? MDLM_WORK_MATMUL : MDLM_WORK_ATTENTION;
+}
+
 }  // namespace
+
+void Runner::tell(mdlm_op_event event, Clock::time_point begin) const {
+    event.struct_size = sizeof event;
+    event.begin_ns = nanoseconds(begin);
+    event.end_ns = nanoseconds(Clock::now());
+    observer_.call(observer_.payload, &event);
+}
+
+// Runs what the plan moves, and tells of it.
+template <class F>
+void Runner::observed(const Entry &e, const char *op, int32_t v, int64_t bytes, F &&move) {
+    if (observer_.call == nullptr) return move();
+    const Clock::time_point begin = Clock::now();
+    move();
+    mdlm_op_event event{};
+    event.op = op;
+    event.tensor = e.schedule->layer->program->buffers[e.schedule->values[v].buffer].name.c_str();
+    event.layer = f_.layer_offset + e.item;
+    event.phase = e.kind == Entry::Kind::from_host || e.kind == Entry::Kind::gather_input ? MDLM_PHASE_BACKWARD : MDLM_PHASE_FORWARD;
+    event.work = MDLM_WORK_TRANSFER;
+    event.bytes = static_cast<uint64_t>(2 * bytes);
+    tell(event, begin);
+}
 
 char *Runner::address(const Place &p) const {
     switch (p.kind) {
@@ -54,8 +86,8 @@ void Runner::touch(const char *at, int64_t bytes) {
 void Runner::run(const Entry &e) {
     switch (e.kind) {
     case Entry::Kind::copy_input: {
-        engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].bytes(f_.state.extent())));
-        return;
+        const int64_t bytes = e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].bytes(f_.state.extent());
+        return observed(e, "copy_input", e.schedule->x, bytes, [&] { engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(bytes)); });
     }
     case Entry::Kind::to_host: return transfer(e, true);
     case Entry::Kind::from_host: return transfer(e, false);
@@ -64,8 +96,12 @@ void Runner::run(const Entry &e) {
         const DType type = e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].dtype;
         const int64_t share = ceil_div(bytes / size_of(type), t) * size_of(type), begin = share * engine_.comm->rank();
         char *frame = address(e.frame);
-        if (e.kind == Entry::Kind::gather_input) engine_.comm->all_gather(frame, address(e.x), share / size_of(type), type);
-        else if (begin < bytes) engine_.device->copy(frame, address(e, e.schedule->x) + begin, static_cast<size_t>(std::min(share, bytes - begin)));
+        if (e.kind == Entry::Kind::gather_input)
+            return observed(e, "gather_input", e.schedule->x, bytes, [&] { engine_.comm->all_gather(frame, address(e.x), share / size_of(type), type); });
+        const int64_t own = std::min(share, bytes - begin);
+        if (own > 0)
+            observed(e, "shard_input", e.schedule->x, own,
+                     [&] { engine_.device->copy(frame, address(e, e.schedule->x) + begin, static_cast<size_t>(own)); });
         return;
     }
     case Entry::Kind::forward: case Entry::Kind::backward: break;
@@ -94,9 +130,22 @@ void Runner::run_steps(const Entry &e) {
         resolve(s.out, out);
         void *workspace = s.workspace < 0 ? nullptr : address(e, s.workspace);
         if (workspace != nullptr) touch(static_cast<char *>(workspace), bytes_of(e, s.workspace));
+        const Clock::time_point begin = observer_.call != nullptr ? Clock::now() : Clock::time_point{};
         op.run({*engine_.device, *engine_.comm, f_.state, in.data(), out.data(), workspace});
         const Cost cost = op.cost(extent);
         const auto flops = static_cast<uint64_t>(cost.flops);
+        if (observer_.call != nullptr) {
+            mdlm_op_event event{};
+            event.op = op.name();
+            event.tensor = e.schedule->layer->tensor(s.op, s.backward).c_str();
+            event.layer = f_.layer_offset + e.item;
+            event.phase = s.replay || e.replay ? MDLM_PHASE_REPLAY : s.backward ? MDLM_PHASE_BACKWARD : MDLM_PHASE_FORWARD;
+            event.work = work_of(cost);
+            if (event.work == MDLM_WORK_MATMUL) event.m = cost.flops / (2 * cost.n * cost.k), event.n = cost.n, event.k = cost.k;
+            event.flops = flops;
+            event.bytes = static_cast<uint64_t>(cost.bytes);
+            tell(event, begin);
+        }
         if (s.replay || e.replay) {
             counts_.replayed_ops += 1, counts_.replayed_flops += flops;
             if (cost.matmul()) counts_.replayed_matmul_flops += flops;
@@ -121,8 +170,8 @@ void Runner::transfer(const Entry &e, bool to_host) {
         const auto bytes = static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[v].buffer].bytes(f_.state.extent()));
         char *device = address(e.staging) + spot.offset, *host = f_.host + e.host + spot.offset;
         touch(device, rounded(static_cast<int64_t>(bytes)));
-        if (to_host) engine_.device->copy(host, device, bytes);
-        else engine_.device->copy(device, host, bytes);
+        observed(e, to_host ? "to_host" : "from_host", v, static_cast<int64_t>(bytes),
+                 [&] { to_host ? engine_.device->copy(host, device, bytes) : engine_.device->copy(device, host, bytes); });
         if (to_host) counts_.host_bytes += static_cast<uint64_t>(bytes_of(e, v));
     };
     move(e.schedule->x);

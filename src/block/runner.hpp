@@ -1,5 +1,7 @@
 // Runs the entries of a block plan. It resolves places to addresses and counts; what runs and where was decided before.
 #pragma once
+#include <chrono>
+
 #include "block/params.hpp"
 #include "plan/block_plan.hpp"
 
@@ -29,7 +31,7 @@ struct Frame {
 class Runner {
 public:
     Runner(Engine &engine, const BlockPlan &plan, Frame &frame, Counts &counts)
-        : engine_(engine), plan_(plan), f_(frame), counts_(counts) {}
+        : engine_(engine), observer_(engine.observer), plan_(plan), f_(frame), counts_(counts) {}
     void run(const Entry &entry);
 
 private:
@@ -40,8 +42,12 @@ private:
     void count_saved(const Entry &entry);
     void touch(const char *at, int64_t bytes);
     int64_t bytes_of(const Entry &entry, int32_t value) const;
+    template <class F>
+    void observed(const Entry &entry, const char *op, int32_t value, int64_t bytes, F &&move);
+    void tell(mdlm_op_event event, std::chrono::steady_clock::time_point begin) const;
 
     Engine &engine_;
+    const Observer observer_;
     const BlockPlan &plan_;
     Frame &f_;
     Counts &counts_;

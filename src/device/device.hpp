@@ -74,7 +74,7 @@ public:
 
 // Each in its own folder.
 std::unique_ptr<Device> make_reference_device();
-std::unique_ptr<Device> make_cpu_device(std::unique_ptr<Pool> pool);
+std::unique_ptr<Device> make_cpu_device(std::unique_ptr<Pool> pool, mdlm_matmul matmul = MDLM_MATMUL_AUTO);
 int64_t reference_workspace(Kernel kernel, const KernelSize &size);
 int64_t cpu_workspace(Kernel kernel, const KernelSize &size, int32_t threads);
 bool reference_supports(DType dtype);

@@ -22,7 +22,10 @@ public:
         const Program &p = *d_.program;
         if (!active_[p.output]) return;
         d_.output_gradient = new_gradient(p.output);
-        for (auto op = p.ops.rbegin(); op != p.ops.rend(); ++op) (*op)->differentiate(*this);
+        for (auto i = static_cast<int32_t>(p.ops.size()); --i >= 0;) {
+            p.ops[i]->differentiate(*this);
+            d_.backward_of.resize(d_.backward.size(), i);
+        }
         if (active_[p.input]) d_.input_gradient = gradient_[p.input];
         d_.read.assign(d_.buffers.size(), 0);
         for (const auto &op : d_.backward)

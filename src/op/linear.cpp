@@ -13,7 +13,7 @@ public:
     Cost cost(Extent e) const override {
         const int64_t m = e.tokens, values = m * spec_.n + m * spec_.k + spec_.n * spec_.k;
         const int64_t flops = mul(mul(2 * m, spec_.n), spec_.k);
-        return {flops, values * size_of(spec_.dtype), Work::linear, flops};
+        return {flops, values * size_of(spec_.dtype), Work::linear, flops, spec_.n, spec_.k};
     }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(kernel(), size(e)); }
     // A gradient is assigned or added to, as the caller of backward says, so both kernels are made ready.

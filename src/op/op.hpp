@@ -42,6 +42,7 @@ struct Cost {
     Work work = Work::pointwise;
     // What a device really does: masked pairs left out and scores built again for attention; for a collective the bytes over a rank's link.
     int64_t done = 0;
+    int64_t n = 0, k = 0;// of a linear: outputs and inputs; 0 for the others
     bool matmul() const { return work == Work::linear || work == Work::attention; }
 };
 

@@ -28,6 +28,8 @@ void check(const LayerType &t, size_t i) {
     const auto most = static_cast<size_t>(most_choices);
     if (t.policies.empty() || t.policies.size() > most)
         fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].policies: %zu of them: expected 1 .. %zu", i, t.policies.size(), most);
+    if (std::none_of(t.policies.begin(), t.policies.end(), [](const Policy &p) { return (p.roles & role_alone) != 0; }))
+        fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].policies: expected one that may stand alone", i);
     if (t.unit_inputs.size() > most)
         fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].unit_inputs: %zu of them: expected 0 .. %zu", i, t.unit_inputs.size(), most);
     for (size_t j = 0; j < t.policies.size(); ++j) {

@@ -20,7 +20,10 @@ std::vector<Gain> items_by_slab(const Space &space, bool with_units) {
         for (const Arc &a : space.policies(i)) push(i, a, a.floor, 0);
         if (!with_units) continue;
         space.units(i, units);
-        for (const Arc &a : units) push(i, a, std::max(a.floor, space.least_bytes(i, a.count)), space.least_ns(i, a.count));
+        for (const Arc &a : units) {
+            const int64_t inside = space.least_bytes(i, a.count);
+            if (inside < infinite) push(i, a, std::max(a.floor, inside), space.least_ns(i, a.count));
+        }
     }
     return all;
 }
@@ -43,7 +46,7 @@ Edges edges_of_one(const Space &space, int64_t limit) {
         for (const Arc &a : units) {
             Edge e = edge_of(a, loss);
             const int64_t least = space.least_bytes(i, a.count);
-            if (std::max(a.floor, least) > limit) continue;
+            if (least >= infinite || std::max(a.floor, least) > limit) continue;
             e.low_ns += space.least_ns(i, a.count);
             e.tail = std::max(e.tail, least);
             list.push_back(e);

@@ -152,7 +152,8 @@ void Space::find_least_bytes() {
         const LayerType &t = chain_.type(i);
         int64_t extra = infinite, rebuild = infinite;
         for (const Policy &p : t.policies) {
-            if ((p.roles & role_inside) != 0) extra = std::min(extra, p.extra_ns);
+            // A layer that is not the last one of this unit may be the last one of a unit inside.
+            if ((p.roles & (role_inside | role_last)) != 0) extra = std::min(extra, p.extra_ns);
             if ((p.roles & role_last) != 0) rebuild = std::min(rebuild, p.extra_ns + p.rebuild_ns);
         }
         // Where no policy may stand the bytes say so; the time stays a number that can be added up.

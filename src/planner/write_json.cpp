@@ -77,13 +77,13 @@ std::string to_json(const Chain &chain, const Result &r) {
 }
 
 std::string to_json(const Chain &chain, const Frontier &f) {
-    std::string text = "{" + member("optimal", f.optimal) + ", " + member("gap_ns", f.gap_ns) + ", \"frontier\": [";
+    std::string text = "{\"frontier\": [";
     for (size_t i = 0; i < f.points.size(); ++i) {
         const Point &p = f.points[i];
         text += std::string(i == 0 ? "" : ",\n") + "{" + member("peak_bytes", p.peak_bytes) + ", " + member("extra_ns", p.extra_ns) +
                 ", \"plan\": " + to_json(chain, p.plan) + "}";
     }
-    return text + "]}";
+    return text + "], " + member("optimal", f.optimal) + ", " + member("gap_ns", f.gap_ns) + "}";
 }
 
 }  // namespace mdlm::planner

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "fault/inject.hpp"
@@ -46,18 +47,22 @@ void run(Rig &rig) {
     smaller.cu_seqlens = documents;
     smaller.num_documents = 2;
     mdlm_status status = MDLM_OK;
+    int64_t told = 0;
     const auto step = [&] {
         if (status == MDLM_OK) status = rig.step();
         if (status == MDLM_OK) status = rig.evaluate();
     };
-    for (const char *what : {"first step", "second step", "third step"}) {
+    for (const char *what : {"first step", "second step", "observed step"}) {
         CAPTURE(what);
+        if (std::strcmp(what, "observed step") == 0)
+            REQUIRE_OK(mdlm_context_set_observer(rig.context, [](void *n, const mdlm_op_event *) { ++*static_cast<int64_t *>(n); }, &told));
         const Counts counts = count(allocator, step);
         REQUIRE_OK(status);
         CHECK(counts.ours == 0);
         CHECK(counts.allocator == 0);
         if (rig.desc.device == MDLM_DEVICE_REFERENCE) CHECK(counts.dnnl == 0);
     }
+    CHECK(told > 0);
     REQUIRE_OK(mdlm_block_prepare(rig.block, &smaller));
     rig.batch = smaller;
     const Counts counts = count(allocator, step);

@@ -82,6 +82,7 @@ TEST_CASE("NULL in functions on contexts") {
     CHECK_NULL(mdlm_context_copy(rig.context, nullptr, text, 8), "destination");
     CHECK_NULL(mdlm_context_copy(rig.context, text, nullptr, 8), "source");
     CHECK_OK(mdlm_context_copy(rig.context, nullptr, nullptr, 0));
+    CHECK_NULL(mdlm_context_set_observer(nullptr, nullptr, nullptr), "context");
     CHECK_NULL(mdlm_context_get_stats(nullptr, &stats), "context");
     CHECK_NULL(mdlm_context_get_stats(rig.context, nullptr), "stats");
     mdlm_context_destroy(nullptr);

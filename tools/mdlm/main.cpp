@@ -1,6 +1,5 @@
-// mdlm: says what the library and its device are, and checks it against golden cases. Uses the public C ABI only.
+// mdlm: says what the library and its device are, checks it against golden cases, and times it. Uses the public C ABI only.
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <exception>
 
@@ -12,17 +11,21 @@ namespace mdlm::tools {
 namespace {
 
 constexpr char help[] = R"(NAME
-    mdlm - look at libmdlm and check it
+    mdlm - look at libmdlm, check it and time it
 
 SYNOPSIS
     mdlm info  [--device cpu|reference] [--threads N] [--json]
     mdlm check [OPTION...] [CONFIG FLAG...] DIR...
+    mdlm bench [OPTION...] CONFIG FLAG...
+    mdlm plan  [OPTION...]
     mdlm --help | --version
     mdlm COMMAND --help
 
 COMMANDS
     info     version of the library, and what its device computes with
     check    runs golden cases and says how far the results are from theirs
+    bench    times forward and backward, and says what replay costs and where the time goes
+    plan     the plan with the least extra time that fits a budget of bytes, or all of them
 
 EXIT STATUS
     0  fine
@@ -30,8 +33,16 @@ EXIT STATUS
     2  an option, a folder or a file is not what it should be, or a call failed; one line on standard error says which
 )";
 
+struct Command {
+    const char *name;
+    int (*run)(const std::vector<std::string> &words);
+    const char *help;
+};
+const Command commands[] = {{"info", info_command, info_help}, {"check", check_command, check_help}, {"bench", bench_command, bench_help},
+                            {"plan", plan_command, plan_help}};
+
 int run(const std::vector<std::string> &words) {
-    if (words.empty()) bad("mdlm: expected a command (info, check) or --help, seen nothing");
+    if (words.empty()) bad("mdlm: expected a command (info, check, bench, plan) or --help, seen nothing");
     if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
         std::fputs(help, stdout);
         return exit_fine;
@@ -42,51 +53,14 @@ int run(const std::vector<std::string> &words) {
     }
     const std::vector<std::string> rest(words.begin() + 1, words.end());
     const bool wants_help = std::any_of(rest.begin(), rest.end(), [](const auto &word) { return word == "--help" || word == "-h"; });
-    if (words[0] != "info" && words[0] != "check") bad("mdlm: expected a command (info, check) or --help, seen '%s'", words[0].c_str());
-    const bool info = words[0] == "info";
-    if (!wants_help) return info ? info_command(rest) : check_command(rest);
-    std::fputs(info ? info_help : check_help, stdout);
+    const auto *const command = std::find_if(std::begin(commands), std::end(commands), [&](const Command &c) { return words[0] == c.name; });
+    if (command == std::end(commands)) bad("mdlm: expected a command (info, check, bench, plan) or --help, seen '%s'", words[0].c_str());
+    if (!wants_help) return command->run(rest);
+    std::fputs(command->help, stdout);
     return exit_fine;
 }
 
 }  // namespace
-
-bool Words::flag(std::string_view name) {
-    if (done() || peek() != name) return false;
-    ++next_;
-    return true;
-}
-
-bool Words::option(std::string_view name, std::string *value) {
-    if (done()) return false;
-    const std::string_view word = peek();
-    if (word.substr(0, name.size()) != name) return false;
-    if (word.size() > name.size() && word[name.size()] == '=') {
-        *value = word.substr(name.size() + 1);
-        ++next_;
-        return true;
-    }
-    if (word.size() != name.size()) return false;
-    if (next_ + 1 == words_.size()) bad("mdlm: %s: expected a value, seen the end of the line", std::string(name).c_str());
-    *value = words_[next_ + 1];
-    next_ += 2;
-    return true;
-}
-
-mdlm_device_kind device_of(const std::string &name) {
-    if (name == "cpu") return MDLM_DEVICE_CPU;
-    if (name == "reference") return MDLM_DEVICE_REFERENCE;
-    bad("mdlm: --device: expected cpu or reference, seen '%s'", name.c_str());
-}
-
-int32_t threads_of(const std::string &text) {
-    int32_t n = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (error != std::errc() || end != text.data() + text.size() || n < 0 || n > 1024)
-        bad("mdlm: --threads: expected 0 .. 1024, seen '%s'", text.c_str());
-    return n;
-}
-
 }  // namespace mdlm::tools
 
 int main(int argc, char **argv) {

@@ -1,92 +1,107 @@
-// Fused attention, forward: tiles of queries by tiles of keys with an online softmax. One task a tile of queries of one head.
+// Fused attention, forward: tiles of queries by tiles of keys with an online softmax. A task is several tiles of queries of one head, so
+// that a tile of keys and values is packed once for all of them. How many does not change a bit: each row sees its tiles of keys in order.
 #include "device/cpu/attention.hpp"
 
 #include <cmath>
 
+#include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
-#include "device/cpu/product.hpp"
 #include "device/cpu/tasks.hpp"
 
 namespace mdlm::cpu {
 namespace {
 
-constexpr int64_t score_row = row_of(tile_k);
+constexpr int64_t most_tiles = 4;
 
-// Scratch of one thread, in floats.
+// Scratch of one thread, in floats. q, sums and the statistics are those of all tiles of the task.
 struct Scratch {
     int64_t wide, row;
-    float *q, *sums, *keys, *values, *scores;
-    explicit Scratch(int64_t d, float *base = nullptr)
-        : wide(padded(d, product_n)), row(row_of(d)), q(base), sums(q + tile_q * row), keys(sums + tile_q * row), values(keys + wide * score_row),
-          scores(values + tile_k * row) {}
-    static int64_t floats(int64_t d) { return (2 * tile_q + tile_k) * row_of(d) + padded(d, product_n) * score_row + tile_q * score_row; }
+    float *q, *sums, *keys, *values, *scores, *largest, *totals;
+    Scratch(int64_t d, float *base)
+        : wide(padded(d, product_n)), row(row_of(d)), q(base), sums(q + most_tiles * tile_q * row), keys(sums + most_tiles * tile_q * row),
+          values(keys + wide * score_row), scores(values + tile_k * row), largest(scores + tile_q * score_row),
+          totals(largest + most_tiles * tile_q) {}
+    static int64_t floats(int64_t d) {
+        return (2 * most_tiles * tile_q + tile_k) * row_of(d) + padded(d, product_n) * score_row + tile_q * score_row +
+               2 * most_tiles * tile_q;
+    }
 };
 
-// Turns a row of scaled scores into exp(score - largest so far), with 0 outside [begin, end), and rescales what is summed up already.
-void online_row(float *scores, int64_t begin, int64_t end, float *sums, int64_t wide, float *largest, float *total) {
-    float top = *largest;
-    for (int64_t j = begin; j < end; ++j) top = scores[j] > top ? scores[j] : top;
-    const float shrink = *total == 0.0f ? 0.0f : std::exp(*largest - top);
-    for (int64_t j = 0; j < tile_k; ++j) scores[j] -= top;
-    exps(scores, tile_k);
-    std::fill(scores, scores + begin, 0.0f);
-    std::fill(scores + end, scores + tile_k, 0.0f);
-    *total = *total * shrink + sum(scores, tile_k);
-    *largest = top;
-    if (shrink != 1.0f)
-        for (int64_t c = 0; c < wide; ++c) sums[c] *= shrink;
-}
+struct Task {
+    const AttentionForward &a;
+    const Attention &shape;
+    Scratch s;
+    int64_t b, head;
 
-void query_tile(const AttentionForward &a, int64_t b, int64_t head, int64_t q0, Scratch &s) {
-    const Attention &shape = a.shape;
-    const int64_t per_group = shape.heads / shape.groups, g = head / per_group, i = head % per_group;
-    const int64_t rows = std::min(tile_q, shape.tokens.seq - q0), wide_rows = padded(rows, product_m);
-    const Seen seen(shape.mask, q0, rows);
-    const auto scale = static_cast<float>(shape.scale);
-    const Matrix keys = head_of(shape, a.k, b, g, 0), values = head_of(shape, a.v, b, g, 0);
-    float largest[tile_q], totals[tile_q] = {}, factors[tile_k];
-    std::fill_n(largest, tile_q, -INFINITY);
-    pack(head_of(shape, a.q, b, g, i), q0, rows, wide_rows, 0, shape.d, s.wide, s.q, s.row);
-    std::fill_n(s.sums, wide_rows * s.row, 0.0f);
-    for (int64_t k0 = seen.low / tile_k * tile_k; k0 < seen.high; k0 += tile_k) {
-        const int64_t columns = std::min(tile_k, shape.tokens.seq - k0);
-        pack_transposed(keys, k0, columns, tile_k, 0, shape.d, s.wide, s.keys, score_row);
-        pack(values, k0, columns, tile_k, 0, shape.d, s.wide, s.values, s.row);
-        std::fill_n(s.scores, wide_rows * score_row, 0.0f);
-        product(wide_rows, tile_k, s.wide, s.q, s.row, 1, s.keys, score_row, s.scores, score_row);
-        for (int64_t r = 0; r < rows; ++r) {
-            float *row = s.scores + r * score_row;
-            const int64_t begin = seen.begin(r, k0, columns), end = seen.end(r, k0, columns);
-            if (begin == end) {
-                std::fill_n(row, tile_k, 0.0f);
-                continue;
+    int64_t group() const { return head / (shape.heads / shape.groups); }
+    int64_t in_group() const { return head % (shape.heads / shape.groups); }
+
+    void scores(int64_t tile, int64_t q0, int64_t k0, int64_t columns, const Seen &seen) {
+        const int64_t rows = std::min(tile_q, shape.tokens.seq - q0);
+        const ScoreTile t(s.scores, seen, rows, k0, columns);
+        float *q = s.q + tile * tile_q * s.row, *sums = s.sums + tile * tile_q * s.row;
+        product(rows, columns, shape.d, q, s.row, 1, s.keys, score_row, s.scores, score_row, false);
+        online_softmax(t, static_cast<float>(shape.scale), s.largest + tile * tile_q, s.totals + tile * tile_q, sums, s.row, s.wide);
+        if (shape.dropout.on)
+            for (int64_t r = 0; r < rows; ++r) {
+                float factors[tile_k], *row = s.scores + r * score_row;
+                draw(shape.dropout, probability_index(shape, b, head, q0 + r, k0), columns, factors);
+                for (int64_t j = 0; j < columns; ++j) row[j] *= factors[j];
             }
-            for (int64_t j = 0; j < tile_k; ++j) row[j] *= scale;
-            online_row(row, begin, end, s.sums + r * s.row, s.wide, &largest[r], &totals[r]);
-            if (!shape.dropout.on) continue;
-            draw(shape.dropout, probability_index(shape, b, head, q0 + r, k0), tile_k, factors);
-            for (int64_t j = 0; j < tile_k; ++j) row[j] *= factors[j];
+        product(rows, shape.d, columns, s.scores, score_row, 1, s.values, s.row, sums, s.row, true);
+    }
+
+    void finish(int64_t tile, int64_t q0) {
+        const int64_t rows = std::min(tile_q, shape.tokens.seq - q0);
+        float *lse = static_cast<float *>(a.lse) + (b * shape.heads + head) * shape.tokens.seq + q0;
+        for (int64_t r = 0; r < rows; ++r) {
+            float *row = s.sums + (tile * tile_q + r) * s.row;
+            const float total = s.totals[tile * tile_q + r], inverse = 1.0f / total;
+            for (int64_t c = 0; c < shape.d; ++c) row[c] *= inverse;
+            write_row(shape, a.context, b, group(), in_group(), q0 + r, shape.d, row);
+            lse[r] = s.largest[tile * tile_q + r] + std::log(total);
         }
-        product(wide_rows, s.wide, tile_k, s.scores, score_row, 1, s.values, s.row, s.sums, s.row);
     }
-    float *lse = static_cast<float *>(a.lse) + (b * shape.heads + head) * shape.tokens.seq + q0;
-    for (int64_t r = 0; r < rows; ++r) {
-        float *row = s.sums + r * s.row;
-        const float inverse = 1.0f / totals[r];
-        for (int64_t c = 0; c < shape.d; ++c) row[c] *= inverse;
-        write_row(shape, a.context, b, g, i, q0 + r, shape.d, row);
-        lse[r] = largest[r] + std::log(totals[r]);
+
+    // Tiles of queries from q0 on.
+    void run(int64_t q0, int64_t tiles) {
+        const int64_t seq = shape.tokens.seq, rows = std::min(tiles * tile_q, seq - q0);
+        Seen seen[most_tiles];
+        int64_t low = seq, high = 0;
+        for (int64_t i = 0; i < tiles; ++i) {
+            seen[i] = Seen(shape.mask, q0 + i * tile_q, std::min(tile_q, seq - q0 - i * tile_q));
+            low = std::min(low, seen[i].low);
+            high = std::max(high, seen[i].high);
+        }
+        pack(head_of(shape, a.q, b, group(), in_group()), q0, rows, padded(rows, product_m), 0, shape.d, s.wide, s.q, s.row);
+        std::fill_n(s.sums, padded(rows, product_m) * s.row, 0.0f);
+        std::fill_n(s.largest, rows, -INFINITY);
+        std::fill_n(s.totals, rows, 0.0f);
+        const Matrix keys = head_of(shape, a.k, b, group(), 0), values = head_of(shape, a.v, b, group(), 0);
+        for (int64_t k0 = low / tile_k * tile_k; k0 < high; k0 += tile_k) {
+            const int64_t columns = std::min(tile_k, seq - k0);
+            const auto sees = [&](const Seen &one) { return one.low < k0 + columns && one.high > k0; };
+            if (std::none_of(seen, seen + tiles, sees)) continue;
+            pack_transposed(keys, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.keys, score_row);
+            pack(values, k0, columns, columns, 0, shape.d, s.wide, s.values, s.row);
+            for (int64_t i = 0; i < tiles; ++i)
+                if (sees(seen[i])) scores(i, q0 + i * tile_q, k0, columns, seen[i]);
+        }
+        for (int64_t i = 0; i < tiles; ++i) finish(i, q0 + i * tile_q);
     }
-}
+};
 
 }  // namespace
 
 void attention_forward(Pool &pool, const AttentionForward &a) {
-    const int64_t tiles = ceil_div(a.shape.tokens.seq, tile_q), heads = a.shape.heads;
-    const int64_t stride = rounded(Scratch::floats(a.shape.d) * int64_t{sizeof(float)}) / int64_t{sizeof(float)};
-    pool.each(a.shape.tokens.batch * heads * tiles, [&](int64_t i, int32_t worker) {
-        Scratch scratch(a.shape.d, static_cast<float *>(a.workspace) + worker * stride);
-        query_tile(a, i / tiles / heads, i / tiles % heads, i % tiles * tile_q, scratch);
+    const int64_t heads = a.shape.tokens.batch * a.shape.heads, tiles = ceil_div(a.shape.tokens.seq, tile_q);
+    int64_t each = most_tiles;
+    while (each > 1 && heads * ceil_div(tiles, each) < 4 * pool.size()) each /= 2;
+    const int64_t parts = ceil_div(tiles, each), stride = rounded(Scratch::floats(a.shape.d) * int64_t{sizeof(float)}) / int64_t{sizeof(float)};
+    pool.each(heads * parts, [&](int64_t i, int32_t worker) {
+        const int64_t at = i / parts, first = i % parts * each;
+        Task task{a, a.shape, Scratch(a.shape.d, static_cast<float *>(a.workspace) + worker * stride), at / a.shape.heads, at % a.shape.heads};
+        task.run(first * tile_q, std::min(each, tiles - first));
     });
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 #include <algorithm>
 
+#include "device/cpu/product.hpp"
 #include "device/cpu/tiles.hpp"
 #include "device/kernels.hpp"
 
 namespace mdlm::cpu {
 
-inline constexpr int64_t tile_q = 64, tile_k = 64;
+// Multiples of 6 rows and of 2 vectors on every instruction set; two tiles of scores stay in the second cache.
+inline constexpr int64_t tile_q = 96, tile_k = 96, score_row = row_of(tile_k);
 
 // Head i of group g in sequence b as a matrix [s, d].
 inline Matrix head_of(const Attention &a, const Heads &h, int64_t b, int64_t g, int64_t i) {
@@ -21,7 +23,8 @@ inline void write_row(const Attention &a, const Heads &h, int64_t b, int64_t g, 
 
 // Keys that queries [q0, q0 + rows) see: row r sees [first[r], last[r]), all of them together lie in [low, high).
 struct Seen {
-    int64_t first[tile_q], last[tile_q], low, high;
+    int64_t first[tile_q], last[tile_q], low = 0, high = 0;
+    Seen() = default;
     Seen(const Mask &mask, int64_t q0, int64_t rows) : low(mask.first(q0)), high(mask.last(q0)) {
         for (int64_t r = 0; r < rows; ++r) {
             first[r] = mask.first(q0 + r);

@@ -10,7 +10,7 @@
 namespace mdlm::cpu {
 namespace {
 
-constexpr int64_t tile = 32, tile_row = row_of(tile);
+constexpr int64_t tile = 48, tile_row = row_of(tile);
 static_assert(tile <= tile_q);
 
 // The matrix [s, s] of one head.
@@ -35,12 +35,11 @@ struct Tile {
 // sums = left[i0 .., :] right[j0 .., :]^T over d channels: scores, or gradients of probabilities.
 void by_channels(const Matrix &left, int64_t i0, int64_t rows, const Matrix &right, int64_t j0, int64_t columns, int64_t d, Tile &sums) {
     Tile l, r;
-    std::fill_n(sums.x, tile * tile_row, 0.0f);
     for (int64_t c0 = 0; c0 < d; c0 += tile) {
         const int64_t n = std::min(tile, d - c0);
         pack(left, i0, rows, tile, c0, n, n, l.x, tile_row);
-        pack_transposed(right, j0, columns, tile, c0, n, n, r.x, tile_row);
-        product(tile, tile, n, l.x, tile_row, 1, r.x, tile_row, sums.x, tile_row);
+        pack_transposed(right, j0, columns, tile_row, c0, n, n, r.x, tile_row);
+        product(rows, columns, n, l.x, tile_row, 1, r.x, tile_row, sums.x, tile_row, c0 > 0);
     }
 }
 
@@ -69,8 +68,8 @@ void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dro
             for (int64_t k0 = seen.low / tile * tile; k0 < seen.high; k0 += tile) {
                 const int64_t columns = std::min(tile, a.tokens.seq - k0);
                 squares(a, from, b, head, q0, rows, k0, columns, dropout, p);
-                pack(keys, k0, columns, columns, c0, n, tile, k.x, tile_row);
-                product(tile, tile, columns, p.x, tile_row, 1, k.x, tile_row, sums.x, tile_row);
+                pack(keys, k0, columns, columns, c0, n, tile_row, k.x, tile_row);
+                product(rows, n, columns, p.x, tile_row, 1, k.x, tile_row, sums.x, tile_row, true);
             }
             for (int64_t r = 0; r < rows; ++r) {
                 for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] *= factor;
@@ -97,8 +96,8 @@ void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &
                     const Seen seen(a.mask, q0, rows);
                     if (seen.high <= k0 || seen.low >= k0 + columns) continue;
                     squares(a, square(a, m, b, head), b, head, q0, rows, k0, columns, dropout, p);
-                    pack(head_of(a, right, b, g, i), q0, rows, rows, c0, n, tile, q.x, tile_row);
-                    product(tile, tile, rows, p.x, 1, tile_row, q.x, tile_row, sums.x, tile_row);
+                    pack(head_of(a, right, b, g, i), q0, rows, rows, c0, n, tile_row, q.x, tile_row);
+                    product(columns, n, rows, p.x, 1, tile_row, q.x, tile_row, sums.x, tile_row, true);
                 }
             for (int64_t r = 0; r < columns; ++r) {
                 for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] *= factor;

@@ -6,8 +6,10 @@
 #include <cpuid.h>
 #endif
 
+#include "base/status.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/linear.hpp"
+#include "device/cpu/product.hpp"
 
 namespace mdlm {
 namespace {
@@ -25,18 +27,27 @@ const char *instruction_set() {
 #endif
 }
 
+// With AVX-512 oneDNN has kernels on packed blocks, for bf16 too, and for AMX. Without, its bf16 is refused or slow, and its f32 is as
+// fast as ours only on large tiles.
+std::unique_ptr<cpu::Library> library_for(mdlm_matmul matmul, int32_t workers) {
+    const bool wanted = matmul == MDLM_MATMUL_ONEDNN || (matmul == MDLM_MATMUL_AUTO && std::strncmp(instruction_set(), "a", 1) == 0 &&
+                                                         std::strcmp(instruction_set(), "avx2") != 0);
+    std::unique_ptr<cpu::Library> library = wanted ? cpu::make_library(workers) : nullptr;
+    if (matmul == MDLM_MATMUL_ONEDNN && !library) fail(MDLM_ERROR_UNSUPPORTED, "matmul = ONEDNN: this build has no oneDNN");
+    return library;
+}
+
 class CpuDevice final : public Device {
 public:
-    explicit CpuDevice(std::unique_ptr<Pool> pool) : pool_(std::move(pool)), linears_(pool_->size()) {}
+    CpuDevice(std::unique_ptr<Pool> pool, mdlm_matmul matmul)
+        : pool_(std::move(pool)), linears_(pool_->size(), library_for(matmul, pool_->size())) {}
 
     Traits traits() const override { return {MDLM_DEVICE_CPU, pool_->size()}; }
     void describe(char *line, size_t cap) const override {
         const cpu::Library *library = linears_.library();
-        const auto matmuls = [&](DType type) { return library != nullptr && library->runs(type) ? "oneDNN" : "own loop"; };
-        const char *why = library != nullptr && !library->runs(DType::bf16) ? " (oneDNN needs AVX-512)" : "";
-        std::snprintf(line, cap, "cpu: %d thread%s, %s, %s; matmuls in f32: %s, bf16: %s%s", static_cast<int>(pool_->size()),
-                      pool_->size() == 1 ? "" : "s", instruction_set(), library != nullptr ? library->name() : "no oneDNN",
-                      matmuls(DType::f32), matmuls(DType::bf16), why);
+        const auto matmuls = [&](DType type) { return library != nullptr && library->runs(type) ? library->name() : "own"; };
+        std::snprintf(line, cap, "cpu: %d thread%s, %s (kernels for %s); matmuls in f32: %s, bf16: %s", static_cast<int>(pool_->size()),
+                      pool_->size() == 1 ? "" : "s", instruction_set(), cpu::kernel_target(), matmuls(DType::f32), matmuls(DType::bf16));
     }
 
     void begin_shape() override { linears_.begin_shape(); }
@@ -77,7 +88,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(std::unique_ptr<Pool> pool) { return std::make_unique<CpuDevice>(std::move(pool)); }
+std::unique_ptr<Device> make_cpu_device(std::unique_ptr<Pool> pool, mdlm_matmul matmul) {
+    return std::make_unique<CpuDevice>(std::move(pool), matmul);
+}
 
 bool cpu_supports(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
 

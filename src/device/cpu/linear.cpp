@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t generations = 16;
 // Scratch of one thread for a library's product. A tile that wants more is made smaller.
 constexpr int64_t scratch_cap = int64_t{1} << 20;
-constexpr int64_t tile_rows = 256, least_rows = 32, least_columns = 128, enough_tasks = 16;
+constexpr int64_t tile_rows = 256, least_rows = 32, least_columns = 128, enough_tasks = 16;  // of a library's tiles
 
 int64_t stride() { return std::max(scratch_cap, own_workspace()); }
 
@@ -64,9 +64,24 @@ Linears::Plan Linears::make(const Key &key) {
             else break;
         }
     }
-    plan.rows = std::min(m, own_tile);
-    plan.columns = std::min(n, own_tile);
+    cut_for_own(&plan);
     return plan;
+}
+
+// Equal tiles, as large as our own product takes, but enough of them for all workers; bits do not depend on the tile.
+void Linears::cut_for_own(Plan *plan) const {
+    constexpr int64_t row_step = 48, column_step = 64, tasks_a_worker = 4;
+    const int64_t m = plan->matmul.m, n = plan->matmul.n;
+    const auto even = [](int64_t size, int64_t count, int64_t step) { return std::min(size, ceil_div(ceil_div(size, count), step) * step); };
+    int64_t down = ceil_div(m, own_rows), across = ceil_div(n, own_columns);
+    while (down * across < tasks_a_worker * workers_) {
+        const int64_t rows = even(m, down, row_step), columns = even(n, across, column_step);
+        if (rows <= row_step && columns <= column_step) break;
+        if (columns <= column_step || rows >= 2 * columns) ++down;
+        else ++across;
+    }
+    plan->rows = even(m, down, row_step);
+    plan->columns = even(n, across, column_step);
 }
 
 // All or none. too_large: the library could, with more scratch.

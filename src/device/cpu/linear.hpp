@@ -1,4 +1,5 @@
-// The three products of a linear, cut into tiles that the shape fixes, and what was made ready for them.
+// The three products of a linear, cut into tiles, and what was made ready for them. A library's tiles depend on the shape only; ours on
+// the number of threads too, since their bits do not depend on it.
 #pragma once
 #include <compare>
 #include <map>
@@ -12,7 +13,7 @@ namespace mdlm::cpu {
 
 class Linears {
 public:
-    explicit Linears(int32_t workers) : Linears(workers, make_library(workers)) {}
+    // library null: our own products.
     Linears(int32_t workers, std::unique_ptr<Library> library) : workers_(workers), library_(std::move(library)) {}
     // Opens a generation. Plans that the last 16 did not use are dropped.
     void begin_shape();
@@ -47,6 +48,7 @@ private:
     Plan &plan(const Key &key);
     Plan make(const Key &key);
     bool make_primitives(Plan &plan, bool *too_large);
+    void cut_for_own(Plan *plan) const;
     int64_t uses(const Plan &plan, bool down, bool across) const;
     void run(Pool &pool, const Plan &plan, const Operands &operands, void *workspace);
 

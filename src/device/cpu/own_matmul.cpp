@@ -1,54 +1,191 @@
-// Our own matrix product: blocks of a and b are converted to padded float tiles, and a tile of c is summed in float over blocks of k.
+// Our own matrix product, blocked for the caches as in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008):
+// a block of b is packed into panels that stay in the third cache, a block of a in the second, and a panel of b in the first.
+// Every element of c is summed over blocks of k in order, so its bits do not depend on the tile that it is computed in.
+#include "device/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/cpu/own_matmul.cpp"
+#include "hwy/foreach_target.h"
+
 #include <algorithm>
 
 #include "base/sizes.hpp"
 #include "device/cpu/matmul.hpp"
+#include "device/cpu/micro-inl.hpp"
 #include "device/cpu/product.hpp"
-#include "device/cpu/tiles.hpp"
 
-namespace mdlm::cpu {
-namespace {
+HWY_BEFORE_NAMESPACE();
+namespace mdlm::cpu::HWY_NAMESPACE {
+namespace own {
 
-constexpr int64_t tile_row = row_of(own_tile), tile_floats = own_tile * tile_row;
+constexpr int64_t block_k = 256, block_m = 96;
+// Rows of a that is not transposed are copied as rows; not a power of two apart, see row_of.
+constexpr int64_t a_row = block_k + 16, c_row = own_columns + 16;
+static_assert(block_m % micro_m == 0 && own_rows % micro_m == 0 && own_columns % product_n == 0 && product_n % micro_n == 0);
 
-void finish(const Matmul &p, const Operands &o, int64_t i0, int64_t m, int64_t j0, int64_t n, float *sums) {
-    for (int64_t i = 0; i < m; ++i) {
-        float other[own_tile], *row = sums + i * tile_row;
-        const int64_t to = (i0 + i) * p.ldc + j0;
-        if (p.bias) {
-            read(p.type, o.bias, j0, n, other);
-            for (int64_t j = 0; j < n; ++j) row[j] += other[j];
+struct Scratch {
+    float *a, *b, *c, *bias;
+    explicit Scratch(float *base) : a(base), b(a + block_m * a_row), c(b + block_k * own_columns), bias(c + own_rows * c_row) {}
+    static constexpr int64_t floats() { return block_m * a_row + block_k * own_columns + own_rows * c_row + own_columns; }
+};
+
+// a[m rows][k], as rows.
+template <class T>
+void pack_a(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
+    for (int64_t i = 0; i < m; ++i)
+        vectors(k, [&](int64_t p, int64_t n) HWY_ATTR { store(load(from + i * from_row + p, n), to + i * a_row + p); });
+    for (int64_t i = m; i < padded(m, micro_m); ++i) std::fill_n(to + i * a_row, k, 0.0f);
+}
+
+// a stored [k][m], as panels [m / micro_m][k][micro_m].
+template <class T>
+void pack_a_turned(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
+    int64_t i = 0;
+    for (; i + micro_m <= m; i += micro_m, to += block_k * micro_m)
+        for (int64_t p = 0; p < k; ++p)
+            for (int64_t r = 0; r < micro_m; ++r) to[p * micro_m + r] = from[p * from_row + i + r];
+    if (i == m) return;
+    for (int64_t p = 0; p < k; ++p)
+        for (int64_t r = 0; r < micro_m; ++r) to[p * micro_m + r] = i + r < m ? float(from[p * from_row + i + r]) : 0.0f;
+}
+
+// b[k][n], as panels [n / micro_n][k][micro_n].
+template <class T>
+void pack_b(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
+    const int64_t whole = n / micro_n * micro_n;
+    for (int64_t p = 0; p < k; ++p)
+        for (int64_t j = 0; j < whole; j += micro_n) {
+            float *at = to + j * block_k + p * micro_n;
+            store(load(from + p * from_row + j), at);
+            store(load(from + p * from_row + j + lanes), at + lanes);
         }
-        if (p.accumulate) {
-            read(p.out, o.c, to, n, other);
-            for (int64_t j = 0; j < n; ++j) row[j] += other[j];
-        }
-        write(p.out, o.c, to, n, row);
+    if (whole == n) return;
+    for (int64_t p = 0; p < k; ++p)
+        for (int64_t r = 0; r < micro_n; ++r)
+            to[whole * block_k + p * micro_n + r] = whole + r < n ? float(from[p * from_row + whole + r]) : 0.0f;
+}
+
+// b stored [n][k], as the same panels: turned by groups of 4 rows.
+template <class T>
+void pack_b_turned(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
+        for (int64_t j = 0; j < n; j += micro_n, to += block_k * micro_n) {
+        const int64_t rows = std::min(micro_n, n - j), turned = rows / 4;
+        for (int64_t g = 0; g < turned; ++g) turn_four(from + (j + 4 * g) * from_row, from_row, k, to + 4 * g, micro_n);
+        if (4 * turned == micro_n) continue;
+        for (int64_t p = 0; p < k; ++p)
+            for (int64_t r = 4 * turned; r < micro_n; ++r)
+                to[p * micro_n + r] = r < rows ? float(from[(j + r) * from_row + p]) : 0.0f;
     }
 }
 
-}  // namespace
+// One micro tile of which only rows by columns are inside c.
+template <Start start>
+HWY_INLINE void edge(int64_t k, const float *a, int64_t a_i, int64_t a_p, const float *b, const float *bias, float *c, int64_t row,
+                     int64_t rows, int64_t columns) {
+    HWY_ALIGN float part[micro_m * micro_n] = {};
+    if constexpr (start == Start::c)
+        for (int64_t i = 0; i < rows; ++i) std::copy_n(c + i * row, columns, part + i * micro_n);
+    micro<start>(k, a, a_i, a_p, b, micro_n, bias, part, micro_n);
+    for (int64_t i = 0; i < rows; ++i) std::copy_n(part + i * micro_n, columns, c + i * row);
+}
 
-int64_t own_workspace() { return 3 * rounded(tile_floats * int64_t{sizeof(float)}); }
+// c[m, n] = start + the product of the packed blocks.
+template <Start start, bool turned>
+void block(int64_t m, int64_t n, int64_t k, const Scratch &s, float *c, int64_t row) {
+    constexpr int64_t a_i = turned ? 1 : a_row, a_p = turned ? micro_m : 1;
+    for (int64_t j = 0; j < n; j += micro_n) {
+        const float *b = s.b + j * block_k;
+        for (int64_t i = 0; i < m; i += micro_m) {
+            const float *a = turned ? s.a + i * block_k : s.a + i * a_row;
+            float *to = c + i * row + j;
+            if (i + micro_m <= m && j + micro_n <= n) micro<start>(k, a, a_i, a_p, b, micro_n, s.bias + j, to, row);
+            else edge<start>(k, a, a_i, a_p, b, s.bias + j, to, row, std::min(micro_m, m - i), std::min(micro_n, n - j));
+        }
+    }
+}
 
-void run_own(const Matmul &p, const Operands &o, float *workspace) {
-    float *sums = workspace, *a = workspace + own_workspace() / 3 / 4, *b = a + own_workspace() / 3 / 4;
-    const Matrix from_a{p.type, o.a, 0, p.lda}, from_b{p.type, o.b, 0, p.ldb};
-    for (int64_t i0 = 0; i0 < p.m; i0 += own_tile)
-        for (int64_t j0 = 0; j0 < p.n; j0 += own_tile) {
-            const int64_t m = std::min(own_tile, p.m - i0), n = std::min(own_tile, p.n - j0);
-            const int64_t wide_m = padded(m, product_m), wide_n = padded(n, product_n);
-            for (int64_t i = 0; i < wide_m; ++i) std::fill_n(sums + i * tile_row, wide_n, 0.0f);
-            for (int64_t p0 = 0; p0 < p.k; p0 += own_tile) {
-                const int64_t k = std::min(own_tile, p.k - p0);
-                if (p.a_transposed) pack(from_a, p0, k, k, i0, m, wide_m, a, tile_row);
-                else pack(from_a, i0, m, wide_m, p0, k, k, a, tile_row);
-                if (p.b_transposed) pack_transposed(from_b, j0, n, wide_n, p0, k, k, b, tile_row);
-                else pack(from_b, p0, k, k, j0, n, wide_n, b, tile_row);
-                product(wide_m, wide_n, k, a, p.a_transposed ? 1 : tile_row, p.a_transposed ? tile_row : 1, b, tile_row, sums, tile_row);
+template <bool turned>
+void block(Start start, int64_t m, int64_t n, int64_t k, const Scratch &s, float *c, int64_t row) {
+    if (start == Start::zero) block<Start::zero, turned>(m, n, k, s, c, row);
+    if (start == Start::c) block<Start::c, turned>(m, n, k, s, c, row);
+    if (start == Start::bias) block<Start::bias, turned>(m, n, k, s, c, row);
+}
+
+// A tile of at most own_rows by own_columns. T is the type of a, b and bias.
+template <class T>
+void tile(const Matmul &p, const T *a, const T *b, const T *bias, void *out, const Scratch &s) {
+    const bool direct = p.out == DType::f32;
+    float *c = direct ? static_cast<float *>(out) : s.c;
+    const int64_t row = direct ? p.ldc : c_row;
+    std::fill_n(s.bias, padded(p.n, micro_n), 0.0f);
+    if (p.bias) vectors(p.n, [&](int64_t j, int64_t n) HWY_ATTR { store(load(bias + j, n), s.bias + j, n); });
+    Start start = p.accumulate && direct ? Start::c : p.bias ? Start::bias : Start::zero;
+    for (int64_t p0 = 0; p0 < p.k; p0 += block_k) {
+        const int64_t k = std::min(block_k, p.k - p0);
+        if (p.b_transposed) pack_b_turned(b + p0, p.ldb, p.n, k, s.b);
+        else pack_b(b + p0 * p.ldb, p.ldb, p.n, k, s.b);
+        for (int64_t i0 = 0; i0 < p.m; i0 += block_m) {
+            const int64_t m = std::min(block_m, p.m - i0);
+            if (p.a_transposed) {
+                pack_a_turned(a + p0 * p.lda + i0, p.lda, m, k, s.a);
+                block<true>(start, m, p.n, k, s, c + i0 * row, row);
+            } else {
+                pack_a(a + i0 * p.lda + p0, p.lda, m, k, s.a);
+                block<false>(start, m, p.n, k, s, c + i0 * row, row);
             }
-            finish(p, o, i0, m, j0, n, sums);
+        }
+        start = Start::c;
+    }
+    if (direct) {
+        if (p.accumulate && p.bias)
+            for (int64_t i = 0; i < p.m; ++i)
+                vectors(p.n, [&](int64_t j, int64_t n) HWY_ATTR {
+                    store(hn::Add(load(c + i * row + j, n), load(s.bias + j, n)), c + i * row + j, n);
+                });
+        return;
+    }
+    bf16 *to = static_cast<bf16 *>(out);
+    for (int64_t i = 0; i < p.m; ++i)
+        vectors(p.n, [&](int64_t j, int64_t n) HWY_ATTR {
+            V v = load(c + i * row + j, n);
+            if (p.accumulate) v = hn::Add(v, load(to + i * p.ldc + j, n));
+            store(v, to + i * p.ldc + j, n);
+        });
+}
+
+template <class T>
+void all(const Matmul &p, const Operands &o, float *workspace) {
+    const Scratch s(workspace);
+    const T *a = static_cast<const T *>(o.a), *b = static_cast<const T *>(o.b), *bias = static_cast<const T *>(o.bias);
+    for (int64_t j0 = 0; j0 < p.n; j0 += own_columns)
+        for (int64_t i0 = 0; i0 < p.m; i0 += own_rows) {
+            Matmul part = p;
+            part.m = std::min(own_rows, p.m - i0);
+            part.n = std::min(own_columns, p.n - j0);
+            tile(part, a + (p.a_transposed ? i0 : i0 * p.lda), b + (p.b_transposed ? j0 * p.ldb : j0), p.bias ? bias + j0 : nullptr,
+                 static_cast<char *>(o.c) + (i0 * p.ldc + j0) * size_of(p.out), s);
         }
 }
 
+}  // namespace own
+
+void run_own(const Matmul &p, const Operands &o, float *workspace) {
+    if (p.type == DType::f32) own::all<float>(p, o, workspace);
+    else own::all<bf16>(p, o, workspace);
+}
+int64_t own_floats() { return own::Scratch::floats(); }
+
+}  // namespace mdlm::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mdlm::cpu {
+namespace {
+HWY_EXPORT(run_own);
+}  // namespace
+
+void run_own(const Matmul &p, const Operands &o, float *workspace) { HWY_DYNAMIC_DISPATCH(run_own)(p, o, workspace); }
+int64_t own_workspace() { return rounded(HWY_STATIC_DISPATCH(own_floats)() * int64_t{sizeof(float)}); }
+
 }  // namespace mdlm::cpu
+#endif

@@ -1,53 +1,128 @@
-// Bias + dropout + residual, its backward, and the activations: element by element.
+// Bias + dropout + residual, its backward, and the activations: element by element, each one pass over memory.
+#include "device/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/cpu/pointwise.cpp"
+#include "hwy/foreach_target.h"
+
+#include "device/cpu/activation-inl.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/spans.hpp"
 #include "device/cpu/tasks.hpp"
 
+HWY_BEFORE_NAMESPACE();
+namespace mdlm::cpu::HWY_NAMESPACE {
+namespace pointwise {
+
+// Elements [c0, c0 + n) of one row, n <= span.
+template <class T>
+void add(const BiasDropoutAdd &a, int64_t row, int64_t c0, int64_t n) {
+    const int64_t at = row * a.width + c0;
+    const T *x = static_cast<const T *>(a.x) + at, *residual = static_cast<const T *>(a.residual) + at;
+    const T *bias = a.bias != nullptr ? static_cast<const T *>(a.bias) + c0 : nullptr;
+    T *y = static_cast<T *>(a.y) + at;
+    float factors[span];
+    if (a.dropout.on) draw(a.dropout, static_cast<uint64_t>(a.tokens.logical(row) * a.width + c0), n, factors);
+    vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
+        V v = load(x + c, count);
+        if (bias != nullptr) v = hn::Add(v, load(bias + c, count));
+        if (a.dropout.on) v = hn::Mul(v, load(factors + c, count));
+        store(hn::Add(v, load(residual + c, count)), y + c, count);
+    });
+}
+
+template <class T>
+void drop(const DropoutBackward &a, int64_t row, int64_t c0, int64_t n) {
+    const T *dy = static_cast<const T *>(a.dy) + row * a.width + c0;
+    T *dx = static_cast<T *>(a.dx) + row * a.width + c0;
+    float factors[span];
+    draw(a.dropout, static_cast<uint64_t>(a.tokens.logical(row) * a.width + c0), n, factors);
+    vectors(n, [&](int64_t c, int64_t count) HWY_ATTR { store(hn::Mul(load(dy + c, count), load(factors + c, count)), dx + c, count); });
+}
+
+template <mdlm_activation kind>
+inline constexpr bool gated = kind == MDLM_ACT_SWIGLU || kind == MDLM_ACT_GEGLU;
+
+template <class T, mdlm_activation kind>
+void activate(const ActivationForward &a, int64_t row, int64_t c0, int64_t n) {
+    const T *g = static_cast<const T *>(a.g) + row * a.width * (gated<kind> ? 2 : 1) + c0;
+    T *m = static_cast<T *>(a.m) + row * a.width + c0;
+    vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
+        V y = act<kind, false>(load(g + c, count)).y;
+        if constexpr (gated<kind>) y = hn::Mul(y, load(g + a.width + c, count));
+        store(y, m + c, count);
+    });
+}
+
+// dg may lie over g: a vector of gate and up is read before either is written.
+template <class T, mdlm_activation kind>
+void differentiate(const ActivationBackward &a, int64_t row, int64_t c0, int64_t n) {
+    const int64_t at = row * a.width * (gated<kind> ? 2 : 1) + c0;
+    const T *g = static_cast<const T *>(a.g) + at, *dm = static_cast<const T *>(a.dm) + row * a.width + c0;
+    T *dg = static_cast<T *>(a.dg) + at;
+    vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
+        const Acted acted = act<kind, true>(load(g + c, count));
+        V d = load(dm + c, count);
+        if constexpr (gated<kind>) {
+            const V up = load(g + a.width + c, count);
+            store(hn::Mul(acted.y, d), dg + a.width + c, count);
+            d = hn::Mul(d, up);
+        }
+        store(hn::Mul(acted.slope, d), dg + c, count);
+    });
+}
+
+template <class T>
+void activate_any(const ActivationForward &a, int64_t row, int64_t c0, int64_t n) {
+    switch (a.kind) {
+    case MDLM_ACT_GELU: return activate<T, MDLM_ACT_GELU>(a, row, c0, n);
+    case MDLM_ACT_GELU_TANH: return activate<T, MDLM_ACT_GELU_TANH>(a, row, c0, n);
+    case MDLM_ACT_SQUARED_RELU: return activate<T, MDLM_ACT_SQUARED_RELU>(a, row, c0, n);
+    case MDLM_ACT_SWIGLU: return activate<T, MDLM_ACT_SWIGLU>(a, row, c0, n);
+    default: return activate<T, MDLM_ACT_GEGLU>(a, row, c0, n);
+    }
+}
+template <class T>
+void differentiate_any(const ActivationBackward &a, int64_t row, int64_t c0, int64_t n) {
+    switch (a.kind) {
+    case MDLM_ACT_GELU: return differentiate<T, MDLM_ACT_GELU>(a, row, c0, n);
+    case MDLM_ACT_GELU_TANH: return differentiate<T, MDLM_ACT_GELU_TANH>(a, row, c0, n);
+    case MDLM_ACT_SQUARED_RELU: return differentiate<T, MDLM_ACT_SQUARED_RELU>(a, row, c0, n);
+    case MDLM_ACT_SWIGLU: return differentiate<T, MDLM_ACT_SWIGLU>(a, row, c0, n);
+    default: return differentiate<T, MDLM_ACT_GEGLU>(a, row, c0, n);
+    }
+}
+
+}  // namespace pointwise
+
+void bias_dropout_add_span(const BiasDropoutAdd &a, int64_t row, int64_t c0, int64_t n) {
+    if (a.dtype == DType::f32) pointwise::add<float>(a, row, c0, n);
+    else pointwise::add<bf16>(a, row, c0, n);
+}
+void dropout_backward_span(const DropoutBackward &a, int64_t row, int64_t c0, int64_t n) {
+    if (a.dtype == DType::f32) pointwise::drop<float>(a, row, c0, n);
+    else pointwise::drop<bf16>(a, row, c0, n);
+}
+void activation_forward_span(const ActivationForward &a, int64_t row, int64_t c0, int64_t n) {
+    if (a.dtype == DType::f32) pointwise::activate_any<float>(a, row, c0, n);
+    else pointwise::activate_any<bf16>(a, row, c0, n);
+}
+void activation_backward_span(const ActivationBackward &a, int64_t row, int64_t c0, int64_t n) {
+    if (a.dtype == DType::f32) pointwise::differentiate_any<float>(a, row, c0, n);
+    else pointwise::differentiate_any<bf16>(a, row, c0, n);
+}
+
+}  // namespace mdlm::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace mdlm::cpu {
 namespace {
 
-bool gated(mdlm_activation kind) { return kind == MDLM_ACT_SWIGLU || kind == MDLM_ACT_GEGLU; }
-
-constexpr float root_half = 0.70710678118654752f, root_2_pi = 0.39894228040143268f;  // sqrt(1/2), 1 / sqrt(2 pi)
-constexpr float two_root_2_pi = 1.59576912160573071f, cubic = 0.044715f;             // 2 sqrt(2 / pi)
-
-// Every activation but squared ReLU is x gate(x):
-//   gelu          cdf(x) = erfc(-x / sqrt 2) / 2; its slope is the normal density
-//   swiglu        sigmoid(x)
-//   the tanh form (1 + tanh u) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation for negative x
-// slope may be null. n <= span.
-void gates(mdlm_activation kind, const float *x, int64_t n, float *gate, float *slope) {
-    if (kind == MDLM_ACT_GELU) {
-        for (int64_t i = 0; i < n; ++i) gate[i] = 0.5f * std::erfc(x[i] * -root_half);
-        if (slope == nullptr) return;
-        for (int64_t i = 0; i < n; ++i) slope[i] = -0.5f * x[i] * x[i];
-        exps(slope, n);
-        for (int64_t i = 0; i < n; ++i) slope[i] *= root_2_pi;
-        return;
-    }
-    if (kind == MDLM_ACT_SWIGLU)
-        for (int64_t i = 0; i < n; ++i) gate[i] = -x[i];
-    else
-        for (int64_t i = 0; i < n; ++i) gate[i] = -two_root_2_pi * (x[i] + cubic * x[i] * x[i] * x[i]);
-    exps(gate, n);
-    for (int64_t i = 0; i < n; ++i) gate[i] = 1.0f / (1.0f + gate[i]);
-    if (slope == nullptr) return;
-    for (int64_t i = 0; i < n; ++i) slope[i] = gate[i] * (1.0f - gate[i]);
-    if (kind != MDLM_ACT_SWIGLU)
-        for (int64_t i = 0; i < n; ++i) slope[i] *= two_root_2_pi * (1.0f + 3.0f * cubic * x[i] * x[i]);
-}
-
-// y = act(x), and its slope or null; of a gated activation, the gate's part.
-void activate(mdlm_activation kind, const float *x, int64_t n, float *y, float *slope) {
-    if (kind == MDLM_ACT_SQUARED_RELU) {
-        for (int64_t i = 0; i < n; ++i) y[i] = x[i] < 0.0f ? 0.0f : x[i] * x[i];
-        for (int64_t i = 0; slope != nullptr && i < n; ++i) slope[i] = x[i] < 0.0f ? 0.0f : 2.0f * x[i];
-        return;
-    }
-    gates(kind, x, n, y, slope);
-    for (int64_t i = 0; slope != nullptr && i < n; ++i) slope[i] = y[i] + x[i] * slope[i];
-    for (int64_t i = 0; i < n; ++i) y[i] *= x[i];
-}
+HWY_EXPORT(bias_dropout_add_span);
+HWY_EXPORT(dropout_backward_span);
+HWY_EXPORT(activation_forward_span);
+HWY_EXPORT(activation_backward_span);
 
 // Calls body(row, c0, n) on spans of rows, many tasks.
 template <class Body>
@@ -64,64 +139,17 @@ void spans_of(Pool &pool, int64_t rows, int64_t width, Body &&body) {
 }  // namespace
 
 void bias_dropout_add(Pool &pool, const BiasDropoutAdd &a) {
-    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) {
-        float x[span], other[span];
-        const int64_t first = row * a.width + c0;
-        read(a.dtype, a.x, first, n, x);
-        if (a.bias != nullptr) {
-            read(a.dtype, a.bias, c0, n, other);
-            for (int64_t c = 0; c < n; ++c) x[c] += other[c];
-        }
-        if (a.dropout.on) {
-            draw(a.dropout, static_cast<uint64_t>(a.tokens.logical(row) * a.width + c0), n, other);
-            for (int64_t c = 0; c < n; ++c) x[c] *= other[c];
-        }
-        read(a.dtype, a.residual, first, n, other);
-        for (int64_t c = 0; c < n; ++c) x[c] += other[c];
-        write(a.dtype, a.y, first, n, x);
-    });
+    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(bias_dropout_add_span)(a, row, c0, n); });
 }
-
 void dropout_backward(Pool &pool, const DropoutBackward &a) {
-    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) {
-        float dy[span], factors[span];
-        read(a.dtype, a.dy, row * a.width + c0, n, dy);
-        draw(a.dropout, static_cast<uint64_t>(a.tokens.logical(row) * a.width + c0), n, factors);
-        for (int64_t c = 0; c < n; ++c) dy[c] *= factors[c];
-        write(a.dtype, a.dx, row * a.width + c0, n, dy);
-    });
+    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(dropout_backward_span)(a, row, c0, n); });
 }
-
 void activation_forward(Pool &pool, const ActivationForward &a) {
-    const int64_t wide = gated(a.kind) ? 2 * a.width : a.width;
-    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) {
-        float x[span], up[span], y[span];
-        read(a.dtype, a.g, row * wide + c0, n, x);
-        activate(a.kind, x, n, y, nullptr);
-        if (gated(a.kind)) {
-            read(a.dtype, a.g, row * wide + a.width + c0, n, up);
-            for (int64_t c = 0; c < n; ++c) y[c] *= up[c];
-        }
-        write(a.dtype, a.m, row * a.width + c0, n, y);
-    });
+    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(activation_forward_span)(a, row, c0, n); });
 }
-
 void activation_backward(Pool &pool, const ActivationBackward &a) {
-    const int64_t wide = gated(a.kind) ? 2 * a.width : a.width;
-    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) {
-        float x[span], up[span], dm[span], y[span], slope[span];
-        read(a.dtype, a.g, row * wide + c0, n, x);
-        read(a.dtype, a.dm, row * a.width + c0, n, dm);
-        activate(a.kind, x, n, y, slope);
-        if (gated(a.kind)) {
-            read(a.dtype, a.g, row * wide + a.width + c0, n, up);
-            for (int64_t c = 0; c < n; ++c) y[c] *= dm[c];
-            write(a.dtype, a.dg, row * wide + a.width + c0, n, y);
-            for (int64_t c = 0; c < n; ++c) dm[c] *= up[c];
-        }
-        for (int64_t c = 0; c < n; ++c) slope[c] *= dm[c];
-        write(a.dtype, a.dg, row * wide + c0, n, slope);
-    });
+    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(activation_backward_span)(a, row, c0, n); });
 }
 
 }  // namespace mdlm::cpu
+#endif

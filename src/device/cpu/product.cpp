@@ -1,55 +1,52 @@
+#include "device/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/cpu/product.cpp"
+#include "hwy/foreach_target.h"
+
+#include "device/cpu/micro-inl.hpp"
 #include "device/cpu/product.hpp"
 
-#include <cstring>
+HWY_BEFORE_NAMESPACE();
+namespace mdlm::cpu::HWY_NAMESPACE {
 
+static_assert(product_m == micro_m && product_n % micro_n == 0);
+
+template <Start start>
+void tiles(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_row, float *c,
+           int64_t c_row) {
+    for (int64_t j = 0; j < n; j += micro_n)
+        for (int64_t i = 0; i < m; i += micro_m)
+            micro<start>(k, a + i * a_row, a_row, a_k, b + j, b_row, nullptr, c + i * c_row + j, c_row);
+}
+
+void product(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_row, float *c,
+             int64_t c_row, bool add) {
+    // The two cases as constants make better loops.
+    if (a_k == 1 && add) return tiles<Start::c>(m, n, k, a, a_row, 1, b, b_row, c, c_row);
+    if (a_k == 1) return tiles<Start::zero>(m, n, k, a, a_row, 1, b, b_row, c, c_row);
+    if (add) return tiles<Start::c>(m, n, k, a, a_row, a_k, b, b_row, c, c_row);
+    tiles<Start::zero>(m, n, k, a, a_row, a_k, b, b_row, c, c_row);
+}
+
+const char *kernel_target() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace mdlm::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace mdlm::cpu {
 namespace {
-
-// Vectors of the compiler's: what the baseline of every x86-64 and arm64 has, and never an address-dependent peel.
-using Four = float __attribute__((vector_size(16)));
-
-Four get(const float *from) {
-    Four v;
-    std::memcpy(&v, from, sizeof v);
-    return v;
-}
-void add_to(float *to, Four v) {
-    v += get(to);
-    std::memcpy(to, &v, sizeof v);
-}
-
-// 4 rows by 8 columns: 8 accumulators, 2 vectors of b and 1 of a fit the 16 registers.
-void block(int64_t k, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_row, float *c, int64_t c_row) {
-    Four l0{}, h0{}, l1{}, h1{}, l2{}, h2{}, l3{}, h3{};
-    const float *a0 = a, *a1 = a + a_row, *a2 = a1 + a_row, *a3 = a2 + a_row;
-    for (int64_t p = 0; p < k; ++p) {
-        const Four l = get(b + p * b_row), h = get(b + p * b_row + 4);
-        const float x0 = a0[p * a_k], x1 = a1[p * a_k], x2 = a2[p * a_k], x3 = a3[p * a_k];
-        l0 += x0 * l;
-        h0 += x0 * h;
-        l1 += x1 * l;
-        h1 += x1 * h;
-        l2 += x2 * l;
-        h2 += x2 * h;
-        l3 += x3 * l;
-        h3 += x3 * h;
-    }
-    add_to(c, l0);
-    add_to(c + 4, h0);
-    add_to(c + c_row, l1);
-    add_to(c + c_row + 4, h1);
-    add_to(c + 2 * c_row, l2);
-    add_to(c + 2 * c_row + 4, h2);
-    add_to(c + 3 * c_row, l3);
-    add_to(c + 3 * c_row + 4, h3);
-}
-
+HWY_EXPORT(product);
+HWY_EXPORT(kernel_target);
 }  // namespace
 
 void product(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_row, float *c,
-             int64_t c_row) {
-    for (int64_t j = 0; j < n; j += product_n)
-        for (int64_t i = 0; i < m; i += product_m) block(k, a + i * a_row, a_row, a_k, b + j, b_row, c + i * c_row + j, c_row);
+             int64_t c_row, bool add) {
+    HWY_DYNAMIC_DISPATCH(product)(m, n, k, a, a_row, a_k, b, b_row, c, c_row, add);
 }
 
+const char *kernel_target() { return HWY_DYNAMIC_DISPATCH(kernel_target)(); }
+
 }  // namespace mdlm::cpu
+#endif

@@ -1,13 +1,23 @@
 // The norm of each query and key head over its channels, then rotary. A head is walked in pieces: the two channels of each rotary pair
 // side by side in two spans (halves, or even and odd), and the channels that do not turn in one.
+// The loops are plain; the compiler makes vectors of them for each instruction set.
+#include "device/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/cpu/qk_norm_rope.cpp"
+#include "hwy/foreach_target.h"
+
+#include <cmath>
 #include <cstring>
 
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/spans.hpp"
 #include "device/cpu/tasks.hpp"
+#include "hwy/highway.h"
 
-namespace mdlm::cpu {
-namespace {
+HWY_BEFORE_NAMESPACE();
+namespace mdlm::cpu::HWY_NAMESPACE {
+namespace rope {
 
 // Channels first + j * stride, and with `two` second + j * stride, for j < n.
 struct Piece {
@@ -202,15 +212,39 @@ Kind kind(const QkNormRope &a, bool queries) {
     return {a.k, a.k_out, a.k_weight, a.k_bias, static_cast<float *>(a.k_rstd), static_cast<float *>(a.k_mean), 1, {}, nullptr, nullptr};
 }
 
+}  // namespace rope
+
+void qk_norm_rope_rows(const QkNormRope &a, int64_t begin, int64_t end) {
+    rope::heads_of(a, begin, end, rope::kind(a, true), rope::kind(a, false),
+                   [&](const rope::Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
+                       rope::forward_head(a, of, row, position, g, i, stat);
+                   });
+}
+
+// sums: of dq_weight, dq_bias, dk_weight, dk_bias over the rows, or null.
+void qk_norm_rope_backward_rows(const QkNormRopeBackward &b, int64_t begin, int64_t end, float *const *sums) {
+    const QkNormRope &a = b.forward;
+    rope::Kind q = rope::kind(a, true), k = rope::kind(a, false);
+    q.gradient = b.dq_out, q.out = b.dq, q.dweight = sums[0], q.dbias = sums[1];
+    k.gradient = b.dk_out, k.out = b.dk, k.dweight = sums[2], k.dbias = sums[3];
+    rope::heads_of(a, begin, end, q, k, [&](const rope::Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
+        rope::backward_head(a, of, row, position, g, i, stat);
+    });
+}
+
+}  // namespace mdlm::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mdlm::cpu {
+namespace {
+HWY_EXPORT(qk_norm_rope_rows);
+HWY_EXPORT(qk_norm_rope_backward_rows);
 }  // namespace
 
 void qk_norm_rope(Pool &pool, const QkNormRope &a) {
-    const Kind q = kind(a, true), k = kind(a, false);
-    parts(pool, a.tokens.rows(), (a.heads + a.groups) * a.d, [&](int64_t begin, int64_t end, int32_t) {
-        heads_of(a, begin, end, q, k, [&](const Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
-            forward_head(a, of, row, position, g, i, stat);
-        });
-    });
+    parts(pool, a.tokens.rows(), (a.heads + a.groups) * a.d,
+          [&](int64_t begin, int64_t end, int32_t) { HWY_DYNAMIC_DISPATCH(qk_norm_rope_rows)(a, begin, end); });
 }
 
 void qk_norm_rope_backward(Pool &pool, const QkNormRopeBackward &b) {
@@ -224,13 +258,7 @@ void qk_norm_rope_backward(Pool &pool, const QkNormRopeBackward &b) {
                 sums[s] = static_cast<float *>(b.workspace) + (c * 4 + s) * a.d;
                 std::memset(sums[s], 0, static_cast<size_t>(a.d) * sizeof(float));
             }
-        Kind q = kind(a, true), k = kind(a, false);
-        q.gradient = b.dq_out, q.out = b.dq, q.dweight = sums[0], q.dbias = sums[1];
-        k.gradient = b.dk_out, k.out = b.dk, k.dweight = sums[2], k.dbias = sums[3];
-        heads_of(a, chunks.begin(c), chunks.end(c), q, k,
-                 [&](const Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
-                     backward_head(a, of, row, position, g, i, stat);
-                 });
+        HWY_DYNAMIC_DISPATCH(qk_norm_rope_backward_rows)(b, chunks.begin(c), chunks.end(c), sums);
     });
     for (int s = 0; s < 4; ++s)
         if (a.norm && wanted[s] != nullptr)
@@ -241,3 +269,4 @@ void qk_norm_rope_backward(Pool &pool, const QkNormRopeBackward &b) {
 int64_t qk_norm_rope_backward_workspace(const KernelSize &s) { return mul(mul(Chunks::most(s.rows), mul(4, s.d)), sizeof(float)); }
 
 }  // namespace mdlm::cpu
+#endif

@@ -1,24 +1,40 @@
-#include "device/cpu/tiles.hpp"
+#include "device/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/cpu/tiles.cpp"
+#include "hwy/foreach_target.h"
 
 #include <algorithm>
 
-namespace mdlm::cpu {
-namespace {
+#include "device/cpu/tiles.hpp"
+#include "device/cpu/vector-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace mdlm::cpu::HWY_NAMESPACE {
 
 template <class T>
-void transpose(const T *from, int64_t from_row, int64_t rows, int64_t columns, float *to, int64_t to_row) {
+void turn(const T *from, int64_t from_row, int64_t rows, int64_t columns, float *to, int64_t to_row) {
     int64_t i = 0;
-    for (; i + 4 <= rows; i += 4) {
-        const T *r0 = from + i * from_row, *r1 = r0 + from_row, *r2 = r1 + from_row, *r3 = r2 + from_row;
-        for (int64_t j = 0; j < columns; ++j) {
-            float *out = to + j * to_row + i;
-            out[0] = r0[j], out[1] = r1[j], out[2] = r2[j], out[3] = r3[j];
-        }
-    }
+    for (; i + 4 <= rows; i += 4) turn_four(from + i * from_row, from_row, columns, to + i, to_row);
     for (; i < rows; ++i)
         for (int64_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
 }
 
+void turn_f32(const float *from, int64_t from_row, int64_t rows, int64_t columns, float *to, int64_t to_row) {
+    turn(from, from_row, rows, columns, to, to_row);
+}
+void turn_bf16(const bf16 *from, int64_t from_row, int64_t rows, int64_t columns, float *to, int64_t to_row) {
+    turn(from, from_row, rows, columns, to, to_row);
+}
+
+}  // namespace mdlm::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mdlm::cpu {
+namespace {
+HWY_EXPORT(turn_f32);
+HWY_EXPORT(turn_bf16);
 }  // namespace
 
 void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns, float *to,
@@ -33,10 +49,12 @@ void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_
 void pack_transposed(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns,
                      float *to, int64_t to_row) {
     const int64_t first = m.offset + i0 * m.row + j0;
-    if (m.type == DType::f32) transpose(static_cast<const float *>(m.base) + first, m.row, rows, columns, to, to_row);
-    else transpose(static_cast<const bf16 *>(m.base) + first, m.row, rows, columns, to, to_row);
+    if (m.type == DType::f32)
+        HWY_DYNAMIC_DISPATCH(turn_f32)(static_cast<const float *>(m.base) + first, m.row, rows, columns, to, to_row);
+    else HWY_DYNAMIC_DISPATCH(turn_bf16)(static_cast<const bf16 *>(m.base) + first, m.row, rows, columns, to, to_row);
     for (int64_t j = 0; j < columns; ++j) std::fill(to + j * to_row + rows, to + j * to_row + padded_rows, 0.0f);
     for (int64_t j = columns; j < padded_columns; ++j) std::fill_n(to + j * to_row, padded_rows, 0.0f);
 }
 
 }  // namespace mdlm::cpu
+#endif

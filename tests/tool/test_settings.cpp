@@ -1,0 +1,152 @@
+// Words to options and settings.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "../../tools/text.hpp"
+#include "bench_case.hpp"
+
+using namespace bench_test;
+using namespace mdlm::tools;
+using namespace mdlm::tools::bench;
+
+namespace {
+
+std::vector<std::string> names(const Words &words) {
+    std::vector<std::string> all;
+    for (const Setting &s : settings_of(parse(words))) all.push_back(s.name);
+    return all;
+}
+
+std::string refusal(const Words &words) {
+    try {
+        parse(words);
+    } catch (const Bad &error) {
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("bench: words to options") {
+    const Options o = parse(tiny({"--device=reference", "--warmup", "0", "--micro-batches=4", "--alive", "one", "--profile", "--json", "--bf16"}));
+    CHECK(o.config.num_layers == 3);
+    CHECK(o.config.params_dtype == MDLM_DTYPE_BF16);
+    CHECK(o.config.activation_func == MDLM_ACT_SWIGLU);
+    CHECK(o.seq_length == 16);
+    CHECK(o.micro_batch_size == 2);
+    CHECK(o.threads == 2);
+    CHECK(o.device == MDLM_DEVICE_REFERENCE);
+    CHECK(o.repeats == 3);
+    CHECK(o.warmup == 0);
+    CHECK(o.micro_batches == 4);
+    CHECK(o.alive == Alive::one);
+    CHECK(o.profile);
+    CHECK(o.json);
+    CHECK(!o.sweep);
+    CHECK(parse({"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1"}).repeats == 9);
+}
+
+TEST_CASE("bench: one setting has its baseline, unless it is none or none is wanted") {
+    CHECK(names(tiny()) == std::vector<std::string>{"none"});
+    CHECK(names(tiny({"--recompute-granularity", "full"})) == std::vector<std::string>{"none", "full uniform 1"});
+    CHECK(names(tiny({"--recompute-granularity", "full", "--no-baseline"})) == std::vector<std::string>{"full uniform 1"});
+    CHECK(names(tiny({"--recompute-activations"})) == std::vector<std::string>{"none", "selective qkv,core_attn"});
+}
+
+TEST_CASE("bench: a sweep has every recompute setting once, and all are settings that the library takes") {
+    const std::vector<Setting> all = settings_of(parse(tiny({"--sweep"})));
+    std::set<std::string> seen;
+    for (const Setting &s : all) {
+        CAPTURE(s.name);
+        CHECK(seen.insert(s.name).second);
+        CHECK(mdlm_config_validate(&s.config) == MDLM_OK);
+        CHECK(s.name == recompute_name(s.config));
+    }
+    CHECK(all.front().name == "none");
+    const auto has = [&](mdlm_granularity granularity, uint32_t modules, mdlm_method method, int64_t layers) {
+        return 1 == std::count_if(all.begin(), all.end(), [&](const Setting &s) {
+                   return s.config.recompute_granularity == granularity && s.config.recompute_modules == modules &&
+                          s.config.recompute_method == method && s.config.recompute_num_layers == layers;
+               });
+    };
+    for (const uint32_t modules : {uint32_t{MDLM_MODULE_CORE_ATTN}, uint32_t{MDLM_MODULE_LAYERNORM}, uint32_t{MDLM_MODULE_MLP_ACT},
+                                   uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_MLP_ACT},
+                                   uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_QK_NORM_ROPE | MDLM_MODULE_MLP_ACT}, uint32_t{MDLM_MODULE_MLP},
+                                   uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN}}) {
+        CAPTURE(modules);
+        CHECK(has(MDLM_RECOMPUTE_SELECTIVE, modules, MDLM_METHOD_NONE, 0));
+    }
+    for (int64_t n = 1; n <= 3; ++n) CHECK(has(MDLM_RECOMPUTE_FULL, 0, MDLM_METHOD_UNIFORM, n));
+    for (int64_t n = 1; n <= 2; ++n) CHECK(has(MDLM_RECOMPUTE_FULL, 0, MDLM_METHOD_BLOCK, n));
+    CHECK(!has(MDLM_RECOMPUTE_FULL, 0, MDLM_METHOD_BLOCK, 3));  // the same as uniform with 1
+
+    // Without norm and rotation of q and k there is nothing of that name to replay.
+    const std::vector<std::string> plain =
+        names({"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1", "--position-embedding-type=none", "--sweep"});
+    CHECK(std::none_of(plain.begin(), plain.end(), [](const std::string &name) { return name.find("qk_norm_rope") != std::string::npos; }));
+    CHECK(std::count(plain.begin(), plain.end(), "full uniform 1") == 1);
+    CHECK(std::count(plain.begin(), plain.end(), "full block 1") == 0);
+}
+
+TEST_CASE("bench: a curve keeps the tokens, or the sequence length") {
+    const std::vector<Setting> by_seq = settings_of(parse(tiny({"--curve", "seq-length", "--points", "4,8,32"})));
+    REQUIRE(by_seq.size() == 3);
+    for (const Setting &s : by_seq) CHECK(s.seq_length * s.micro_batch_size == 32);
+    CHECK(by_seq[2].seq_length == 32);
+    const Words model = {"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1"};
+    Words words = model;
+    words.insert(words.end(), {"--curve=seq-length"});
+    const std::vector<Setting> whole = settings_of(parse(words));
+    CHECK(whole.front().seq_length == 256);
+    CHECK(whole.front().micro_batch_size == 32);
+    CHECK(whole.back().seq_length == 8192);
+    words = model;
+    words.insert(words.end(), {"--curve=micro-batch-size", "--seq-length=64"});
+    const std::vector<Setting> by_batch = settings_of(parse(words));
+    REQUIRE(by_batch.size() == 5);
+    CHECK(by_batch.back().micro_batch_size == 16);
+    CHECK(by_batch.back().seq_length == 64);
+}
+
+TEST_CASE("bench: words that cannot be used are refused in one line that names them") {
+    struct Wrong {
+        Words more;
+        const char *part;
+    };
+    for (const Wrong &wrong : std::vector<Wrong>{{{"--wrong"}, "--wrong"},
+                                                 {{"folder"}, "folder"},
+                                                 {{"--seq-length", "0"}, "--seq-length"},
+                                                 {{"--micro-batch-size", "2x"}, "2x"},
+                                                 {{"--repeats", "0"}, "--repeats"},
+                                                 {{"--repeats"}, "--repeats"},
+                                                 {{"--warmup", "-1"}, "--warmup"},
+                                                 {{"--micro-batches", "99999999999999999999"}, "--micro-batches"},
+                                                 {{"--threads", "-1"}, "--threads"},
+                                                 {{"--device", "cuda9"}, "cuda9"},
+                                                 {{"--alive", "some"}, "some"},
+                                                 {{"--curve", "hidden-size"}, "hidden-size"},
+                                                 {{"--points", "1,2"}, "--curve"},
+                                                 {{"--curve", "seq-length", "--points", "8,4"}, "8,4"},
+                                                 {{"--curve", "seq-length", "--points", "4,,8"}, "--points"},
+                                                 {{"--curve", "seq-length", "--points", ""}, "--points"},
+                                                 {{"--curve", "seq-length", "--points", "5"}, "5"},
+                                                 {{"--curve", "micro-batch-size"}, "--micro-batch-size"},
+                                                 {{"--curve", "seq-length", "--points", "4", "--sweep"}, "--sweep"},
+                                                 {{"--sweep", "--recompute-granularity", "full"}, "--sweep"},
+                                                 {{"--sweep", "--no-baseline"}, "--no-baseline"},
+                                                 {{"--svg", "x.svg"}, "--svg"},
+                                                 {{"--recompute-granularity", "half"}, "half"},
+                                                 {{"--num-query-groups", "3"}, "num_query_groups"},
+                                                 {{"--params-dtype", "f16"}, "f16"}}) {
+        const std::string line = refusal(tiny(wrong.more));
+        CAPTURE(line);
+        CAPTURE(std::string(wrong.part));
+        CHECK(!line.empty());
+        CHECK(line.find('\n') == std::string::npos);
+        CHECK(line.find(wrong.part) != std::string::npos);
+    }
+    CHECK(refusal({}).find("num_layers") != std::string::npos);
+}

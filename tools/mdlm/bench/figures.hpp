@@ -1,0 +1,50 @@
+// From times of ops and steps to the figures that a table shows.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "measure.hpp"
+
+namespace mdlm::tools::bench {
+
+// The middle; of an even number the mean of both. Not a number of none.
+double median(std::vector<double> values);
+
+// Pairs of tokens that attention looks at, as a share of all pairs of a sequence.
+double visible_share(const mdlm_config &config, int64_t seq_length);
+
+// FLOPs of one step, attention's scaled by the visible share, and bytes as the ops count them.
+struct Work {
+    double flops = 0;         // of all ops
+    double matmul_flops = 0;  // of linears and attention
+    double bytes = 0;
+};
+Work work_of(const OpTotals &ops, double visible, mdlm_phase phase);
+
+// The best rate that a matmul of the measurement has reached, in any call.
+struct Peak {
+    double flops_per_s = 0;  // 0: nothing was timed
+    OpKey op;
+    std::string setting;
+};
+Peak peak_of(const std::vector<Measured> &settings);
+
+// Medians over the repeats. What compares with the baseline is the median of ratios within a repeat; not a number without a baseline.
+struct Figures {
+    double forward_ms = 0, backward_ms = 0, total_ms = 0;
+    double overhead = 0;            // time over the baseline's, less 1
+    double predicted_overhead = 0;  // the replayed ops at the times that the same ops took in the forward, over the baseline's time
+    double tokens_per_s = 0;
+    double visible = 1;
+    double model_flops = 0;         // linears and attention, forward and backward without the replay
+    double model_flops_per_s = 0, of_peak = 0;
+    double hardware_flops_per_s = 0;  // the replay's linears and attention counted too
+    double replayed_flops = 0, replayed_bytes = 0;              // all ops
+    double replayed_flops_share = 0, replayed_bytes_share = 0;  // over forward and backward without the replay
+};
+Figures figures_of(const Measured &measured, const Measured *baseline, const Peak &peak);
+
+// What others are compared with: the first setting that replays nothing; nullptr if none is such.
+const Measured *baseline_of(const std::vector<Measured> &settings);
+
+}  // namespace mdlm::tools::bench

@@ -1,0 +1,63 @@
+// Runs settings in turn and takes times: of forward, of backward, and of every op.
+#pragma once
+#include <compare>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "settings.hpp"
+
+namespace mdlm::tools::bench {
+
+// Ops that are the same but for their layer. The texts of op and tensor outlive all blocks.
+struct OpKey {
+    std::string op, tensor;
+    mdlm_phase phase = MDLM_PHASE_FORWARD;
+    mdlm_work work = MDLM_WORK_OTHER;
+    int64_t m = 0, n = 0, k = 0;
+    auto operator<=>(const OpKey &) const = default;
+};
+
+struct OpTotal {
+    uint64_t calls = 0, flops = 0, bytes = 0;
+    int64_t ns = 0;
+    int64_t least_ns = 0;  // of one call
+};
+using OpTotals = std::map<OpKey, OpTotal>;
+
+// One forward and its backward.
+struct Step {
+    int64_t forward_ns = 0, backward_ns = 0;
+    OpTotals ops;
+    int64_t total_ns() const { return forward_ns + backward_ns; }
+};
+
+// When parts of the last step ran, for a timeline.
+struct Timeline {
+    int64_t forward_begin = 0, forward_end = 0, backward_begin = 0, backward_end = 0;
+    std::vector<mdlm_op_event> events;  // tensor points into Measurement::names
+};
+
+struct Measured {
+    Setting setting;
+    mdlm_memory memory = MDLM_MEMORY_INIT;
+    mdlm_tape_stats stats = MDLM_TAPE_STATS_INIT;
+    std::vector<Step> steps;  // by repeat: steps[r] of all settings ran one after another
+    Timeline last;
+};
+
+struct Measurement {
+    std::string device;  // mdlm_context_info
+    bool all_alive = true;
+    std::vector<Measured> settings;
+    std::unique_ptr<std::set<std::string>> names;  // of tensors
+};
+
+// progress is told before each step: how many are done, of how many, and whose turn it is. Throws Bad for what the library refuses.
+using Progress = std::function<void(int64_t done, int64_t of, const std::string &name)>;
+Measurement measure(const Options &options, const std::vector<Setting> &settings, const Progress &progress);
+
+}  // namespace mdlm::tools::bench

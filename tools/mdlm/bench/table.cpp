@@ -1,0 +1,130 @@
+#include <cmath>
+
+#include "../../text.hpp"
+#include "../convert.hpp"
+#include "report.hpp"
+
+namespace mdlm::tools::bench {
+namespace {
+
+// Columns that are as wide as their widest cell; the first is set left, the others right.
+class Table {
+public:
+    void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+    std::string text() const {
+        std::vector<size_t> widths;
+        for (const auto &row : rows_)
+            for (size_t i = 0; i < row.size(); ++i) {
+                if (i == widths.size()) widths.push_back(0);
+                widths[i] = std::max(widths[i], row[i].size());
+            }
+        std::string all;
+        for (const auto &row : rows_) {
+            std::string line;
+            for (size_t i = 0; i < row.size(); ++i) {
+                const std::string fill(widths[i] - row[i].size(), ' ');
+                line += (i == 0 ? "" : "  ") + (i == 0 ? row[i] + fill : fill + row[i]);
+            }
+            line.erase(line.find_last_not_of(' ') + 1);
+            all += line + "\n";
+        }
+        return all;
+    }
+
+private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+std::string percent(double share, bool sign = false) {
+    if (!std::isfinite(share)) return "-";
+    return textf(sign ? "%+.1f %%" : "%.1f %%", 100 * share);
+}
+std::string giga(double rate) { return textf("%.1f", 1e-9 * rate); }
+
+std::string settings_table(const Report &r) {
+    Table t;
+    t.row({"setting", "saved", "peak", "forward ms", "backward ms", "overhead", "predicted", "tokens/s", "GFLOP/s", "of peak", "replay FLOPs",
+           "replay bytes"});
+    for (size_t i = 0; i < r.figures.size(); ++i) {
+        const Figures &f = r.figures[i];
+        const Measured &m = r.measurement.settings[i];
+        t.row({m.setting.name, bytes_text(static_cast<double>(m.memory.saved_bytes)), bytes_text(static_cast<double>(m.memory.peak_bytes)),
+               textf("%.2f", f.forward_ms), textf("%.2f", f.backward_ms), percent(f.overhead, true), percent(f.predicted_overhead, true),
+               textf("%.0f", f.tokens_per_s), giga(f.model_flops_per_s), percent(f.of_peak), percent(f.replayed_flops_share),
+               percent(f.replayed_bytes_share)});
+    }
+    return t.text();
+}
+
+std::string curve_table(const Report &r) {
+    Table t;
+    t.row({name_of(r.options.curve), "step", "us/token", "from FLOPs", "MFLOP/token"});
+    for (const CurvePoint &p : r.curve)
+        t.row({textf("%lld", static_cast<long long>(p.at)), percent(p.step, true), textf("%.3f", p.us_per_token), textf("%.3f", p.predicted_us),
+               textf("%.2f", 1e-6 * p.flops_per_token)});
+    return t.text() + textf("largest step of time over FLOPs: %s\n", percent(largest_step(r.curve)).c_str());
+}
+
+std::string profile_table(const Measured &m, const Profile &profile) {
+    Table t;
+    t.row({"op", "tensor", "phase", "calls", "ms", "share", "GFLOP/s", "GB/s"});
+    for (const ProfileRow &row : profile.rows)
+        t.row({row.op.op, row.op.tensor, name_of(row.op.phase), textf("%llu", static_cast<unsigned long long>(row.calls)), textf("%.3f", row.ms),
+               percent(row.share), giga(row.flops_per_s), giga(row.bytes_per_s)});
+    t.row({"between ops", "", "", "", textf("%.3f", profile.between_ms), percent(profile.between_share), "", ""});
+    return "\n" + m.setting.name + "\n" + t.text();
+}
+
+}  // namespace
+
+Report report_of(const Options &options, const Measurement &measurement) {
+    Report r{options, measurement, peak_of(measurement.settings), {}, {}, {}};
+    const Measured *baseline = options.curve == Curve::none ? baseline_of(measurement.settings) : nullptr;
+    for (const Measured &m : measurement.settings) {
+        r.figures.push_back(figures_of(m, baseline, r.peak));
+        if (options.profile) r.profiles.push_back(profile_of(m));
+    }
+    if (options.curve != Curve::none) r.curve = curve_of(options, measurement.settings);
+    return r;
+}
+
+std::string bytes_text(double bytes) {
+    const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    while (bytes >= 1024 && unit + 1 < std::size(units)) bytes /= 1024, ++unit;
+    return textf(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+}
+
+std::string op_text(const OpKey &op) {
+    return textf("%s of %s, m %lld n %lld k %lld", op.op.c_str(), op.tensor.c_str(), static_cast<long long>(op.m), static_cast<long long>(op.n),
+                 static_cast<long long>(op.k));
+}
+
+std::string shape_text(const Report &r) {
+    const mdlm_config &c = r.options.config;
+    const auto number = [](int64_t n) { return std::to_string(n); };
+    const int64_t d = c.kv_channels != 0 ? c.kv_channels : c.hidden_size / c.num_attention_heads;
+    std::string text = number(c.num_layers) + " layers, h " + number(c.hidden_size) + ", " + number(c.num_attention_heads) + " heads of " + number(d);
+    if (c.num_query_groups != 0 && c.num_query_groups != c.num_attention_heads) text += " in " + number(c.num_query_groups) + " groups";
+    text += ", ffn " + number(c.ffn_hidden_size != 0 ? c.ffn_hidden_size : 4 * c.hidden_size);
+    if (r.options.curve == Curve::none) text += ", s " + number(r.options.seq_length) + ", b " + number(r.options.micro_batch_size);
+    else if (r.options.curve == Curve::seq_length) text += ", " + number(r.options.seq_length * r.options.micro_batch_size) + " tokens";
+    else text += ", s " + number(r.options.seq_length);
+    char mask[32];
+    if (mdlm_config_get(&c, "attention_mask_type", mask, sizeof mask, nullptr) != MDLM_OK) bad("mdlm bench: %s", mdlm_last_error());
+    return text + ", " + dtype_name(c.params_dtype) + ", " + mask;
+}
+
+std::string table_of(const Report &r) {
+    std::string text = "device       " + r.measurement.device + "\n";
+    text += "shape        " + shape_text(r) + "\n";
+    text += textf("repeats      %lld after %lld to warm up, settings in turn\n", static_cast<long long>(r.options.repeats),
+                  static_cast<long long>(r.options.warmup));
+    text += textf("matmul peak  %s GFLOP/s, by %s (%s)\n\n", giga(r.peak.flops_per_s).c_str(), op_text(r.peak.op).c_str(), r.peak.setting.c_str());
+    text += settings_table(r);
+    if (!r.curve.empty()) text += "\n" + curve_table(r);
+    for (size_t i = 0; i < r.profiles.size(); ++i) text += profile_table(r.measurement.settings[i], r.profiles[i]);
+    return text;
+}
+
+}  // namespace mdlm::tools::bench

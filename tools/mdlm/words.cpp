@@ -1,0 +1,45 @@
+// How commands read their words.
+#include <charconv>
+
+#include "../text.hpp"
+#include "command.hpp"
+
+namespace mdlm::tools {
+
+bool Words::flag(std::string_view name) {
+    if (done() || peek() != name) return false;
+    ++next_;
+    return true;
+}
+
+bool Words::option(std::string_view name, std::string *value) {
+    if (done()) return false;
+    const std::string_view word = peek();
+    if (word.substr(0, name.size()) != name) return false;
+    if (word.size() > name.size() && word[name.size()] == '=') {
+        *value = word.substr(name.size() + 1);
+        ++next_;
+        return true;
+    }
+    if (word.size() != name.size()) return false;
+    if (next_ + 1 == words_.size()) bad("mdlm: %s: expected a value, seen the end of the line", std::string(name).c_str());
+    *value = words_[next_ + 1];
+    next_ += 2;
+    return true;
+}
+
+mdlm_device_kind device_of(const std::string &name) {
+    if (name == "cpu") return MDLM_DEVICE_CPU;
+    if (name == "reference") return MDLM_DEVICE_REFERENCE;
+    bad("mdlm: --device: expected cpu or reference, seen '%s'", name.c_str());
+}
+
+int32_t threads_of(const std::string &text) {
+    int32_t n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc() || end != text.data() + text.size() || n < 0 || n > 1024)
+        bad("mdlm: --threads: expected 0 .. 1024, seen '%s'", text.c_str());
+    return n;
+}
+
+}  // namespace mdlm::tools
