@@ -68,7 +68,7 @@ public:
             const BiasDropoutAdd a = add(int64_t{16} << (2 * level));
             work = 3 * a.tokens.rows() * a.width * size_of(type_);
             return [this, a] { d_.bias_dropout_add(a); };
-        }, 4);
+        }, 5);
     }
     int64_t op_ns() {
         const BiasDropoutAdd a = add(1);

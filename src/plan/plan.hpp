@@ -14,8 +14,8 @@ class Plan {
 public:
     // By the config's settings, or by the planner for its memory_budget (BUDGET names the smallest that fits). trains empty: everything is
     // trained. tables_bytes are counted with the parameters.
-    Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains, DeviceTable table,
-         int64_t tables_bytes);
+    Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains,
+         DeviceTable table = device_table("cpu"), int64_t tables_bytes = 0);
 
     const Config &config() const { return config_; }
     const mdlm_shape &shape() const { return shape_; }

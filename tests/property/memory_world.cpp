@@ -28,7 +28,7 @@ mdlm::Policies policies_of(const Draw &d, const mdlm::Traits &traits, const std:
     check(mdlm_plan_to_json(handle, text.data(), text.size(), nullptr));
     mdlm_config config = d.config;
     config.memory_budget = 0;
-    mdlm::Plan plan(config, d.shape, traits, trains, mdlm::device_table("cpu"), 0);
+    mdlm::Plan plan(config, d.shape, traits, trains);
     mdlm::from_json(plan, {text.data(), length});
     return plan.policies();
 }
