@@ -69,7 +69,7 @@ BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const
     type.numbers.forward_ns = chooser.forward_ns();
     type.backward_ns = chooser.backward_ns();
     type.input = key.borrowed ? 0 : input_bytes(in_, item);
-    type.share = shards_ && key.is_layer ? share_bytes(in_, item) : 0;
+    type.share = shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;  // what is borrowed costs nothing
     type.may_host = key.may_host;
     type.input_id = key.layer->program->input;
     LayoutKey passing;

@@ -25,7 +25,7 @@ Draw bare(uint64_t seed) {
     d.config.recompute_granularity = MDLM_RECOMPUTE_NONE, d.config.recompute_method = MDLM_METHOD_NONE;
     d.config.recompute_num_layers = 0, d.config.recompute_modules = 0;
     d.edits = {};
-    d.shape.in_flight = static_cast<int32_t>(1 + seed % 3);
+    d.shape.in_flight = std::max(d.shape.in_flight, static_cast<int32_t>(1 + seed % 3));  // as many as its events need
     return d;
 }
 
