@@ -44,7 +44,7 @@ void search(const Edges &edges, const SearchOptions &o, Search &out) {
         for (const Edge &e : edges[i]) {
             const Steps &rest = out.from[i + static_cast<size_t>(e.arc.count)];
             if (e.arc.floor > limit || rest.empty() || (e.inner != nullptr && e.inner->empty())) continue;
-            error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + (e.arc.count > 1 ? o.inner_error_ns : 0));
+            error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + e.error_ns);
             merge.add({&rest, e.inner, e.arc.left, e.arc.floor, e.arc.ns});
         }
         merge.run(limit, steps);
