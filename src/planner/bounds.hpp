@@ -11,6 +11,7 @@ namespace mdlm::planner {
 struct Edge {
     Arc arc;
     const Steps *inner = nullptr;  // of a unit, once known
+    int64_t error_ns = 0;          // what is inside may cost less by this
     int64_t low_ns = 0;            // no more than what it costs, inside included
     int64_t tail = 0;              // bytes that it needs or leaves, with those of the loss, where it ends the chain
 };

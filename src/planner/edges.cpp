@@ -5,7 +5,7 @@
 namespace mdlm::planner {
 namespace {
 
-Edge edge_of(const Arc &arc, int64_t loss) { return {arc, nullptr, arc.ns, std::max(arc.floor, arc.left + loss)}; }
+Edge edge_of(const Arc &arc, int64_t loss) { return {arc, nullptr, 0, arc.ns, std::max(arc.floor, arc.left + loss)}; }
 
 // Every item with the least slab that it needs.
 std::vector<Gain> items_by_slab(const Space &space, bool with_units) {
@@ -63,7 +63,8 @@ void fill_units(Space &space, Edges &edges, int64_t limit) {
                 e.inner = &space.inside(static_cast<int64_t>(i), e.arc.count);
                 const int64_t inside = cost_at(*e.inner, limit);
                 if (inside >= infinite) continue;
-                e.low_ns = e.arc.ns + std::max(inside - space.error(), space.least_ns(static_cast<int64_t>(i), e.arc.count));
+                e.error_ns = space.error(static_cast<int64_t>(i), e.arc.count);
+                e.low_ns = e.arc.ns + std::max(inside - e.error_ns, space.least_ns(static_cast<int64_t>(i), e.arc.count));
             }
             edges[i][kept++] = e;
         }
@@ -91,6 +92,13 @@ int64_t least_stack(const Edges &edges) {
     return least[0];
 }
 
+int64_t error_of(const Edges &edges) {
+    std::vector<int64_t> error(edges.size() + 1, 0);
+    for (size_t i = edges.size(); i-- > 0;)
+        for (const Edge &e : edges[i]) error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + e.error_ns);
+    return error[0];
+}
+
 bool has_units(const Edges &edges) {
     for (const auto &list : edges)
         for (const Edge &e : list)
@@ -111,7 +119,9 @@ std::vector<Gain> gains_of(Space &space, int64_t limit) {
                 if (s + 1 < inside.size() && inside[s + 1].bytes - a.left <= least) continue;  // the next fits as well
                 Arc arc = a;
                 arc.floor = arc.left, arc.ns += inside[s].ns;
-                gains.push_back({std::max(least, inside[s].bytes - a.left), i, edge_of(arc, 0)});
+                Gain gain{std::max(least, inside[s].bytes - a.left), i, edge_of(arc, 0)};
+                gain.edge.error_ns = space.error(i, a.count), gain.edge.low_ns -= gain.edge.error_ns;
+                gains.push_back(gain);
             }
         }
     }

@@ -11,6 +11,8 @@ void fill_units(Space &space, Edges &edges, int64_t limit);
 // The least bytes that any plan needs; infinite when the edges lead nowhere.
 int64_t least_bytes(const Edges &edges, const Space &space, int64_t loss_bytes);
 bool has_units(const Edges &edges);
+// By how much the cost of a plan may be too high.
+int64_t error_of(const Edges &edges);
 
 // Several tapes: the slab that each item needs decides; given the slab, only what is retained counts. One entry for every slab at which
 // an item first fits, or a unit gets cheaper.

@@ -31,7 +31,7 @@ Frontier frontier(const Chain &chain, int64_t point_cap) {
     const auto cap = static_cast<size_t>(point_cap == 0 ? int64_t{1} << 16 : point_cap);
     Space space(chain);
     space.set_limit(infinite - 1);
-    space.set_step_cap(std::max<size_t>(cap / 4, 64));
+    space.set_step_cap(point_cap);
     Frontier out;
     Search found;
     SearchOptions o;
@@ -48,13 +48,12 @@ Frontier frontier(const Chain &chain, int64_t point_cap) {
     if (chain.one_stack()) {
         Edges edges = edges_of_one(space, o.limit);
         fill_units(space, edges, o.limit);
-        o.loss_bytes = chain.loss_bytes, o.inner_error_ns = space.error();
+        o.loss_bytes = chain.loss_bytes;
         search(edges, o, found);
         out.gap_ns = found.error_ns;
         for (const Step &s : found.all()) push(rebuild(space, found.from, s.bytes, s.ns, {}));
     } else {
         const std::vector<Gain> gains = gains_of(space, o.limit);
-        o.inner_error_ns = space.error();
         std::vector<Found> best;
         // Twice: to see which plans are best at all, and to find those again.
         for (const bool again : {false, true}) {

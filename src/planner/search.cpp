@@ -12,7 +12,7 @@ namespace {
 int64_t keep_best(Steps &steps, std::vector<int64_t> &low, size_t most) {
     if (steps.size() <= most) return infinite;
     std::vector<int64_t> sorted(low.begin() + 1, low.end());
-    const size_t room = std::max<size_t>(most, 2) - 1;
+    const size_t room = most - 1;
     std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(room), sorted.end());
     const int64_t first_out = sorted[room];  // of equals, as many as there is room for
     size_t equals = room - static_cast<size_t>(std::count_if(low.begin() + 1, low.end(), [&](int64_t v) { return v < first_out; }));
@@ -44,7 +44,7 @@ void search(const Edges &edges, const SearchOptions &o, Search &out) {
         for (const Edge &e : edges[i]) {
             const Steps &rest = out.from[i + static_cast<size_t>(e.arc.count)];
             if (e.arc.floor > limit || rest.empty() || (e.inner != nullptr && e.inner->empty())) continue;
-            error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + (e.arc.count > 1 ? o.inner_error_ns : 0));
+            error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + e.error_ns);
             merge.add({&rest, e.inner, e.arc.left, e.arc.floor, e.arc.ns});
         }
         merge.run(limit, steps);

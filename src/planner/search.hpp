@@ -18,7 +18,6 @@ struct SearchOptions {
     const Bounds *bounds = nullptr;   // with it, what cannot be part of a plan of at most `most_ns` is left out
     int64_t most_ns = infinite;
     size_t cap = SIZE_MAX;            // steps of one layer that are kept: the first, and those with the lowest bounds or, without, that gain most
-    int64_t inner_error_ns = 0;       // by how much costs inside of units may be too high
 };
 void search(const Edges &edges, const SearchOptions &options, Search &out);
 

@@ -9,7 +9,11 @@ namespace {
 // Looks for the cheapest way through edges, first with few steps a layer for a plan to compare with, then with all that may be better.
 class Solver {
 public:
-    Solver(const Chain &chain, int64_t budget, int64_t cap) : space_(chain), budget_(budget), cap_(static_cast<size_t>(cap)) {}
+    Solver(const Chain &chain, int64_t budget, int64_t cap) : space_(chain), budget_(budget) {
+        space_.set_step_cap(cap);
+        if (cap == 0) cap = std::max<int64_t>((int64_t{48} << 20) / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 2048);
+        cap_ = static_cast<size_t>(cap);
+    }
 
     Result run() {
         const Chain &chain = space_.chain();
@@ -19,18 +23,15 @@ public:
         r.minimum_budget_bytes = chain.fixed_bytes + least;
         if (budget_ < least) return r;
         space_.set_limit(budget_);
-        space_.set_step_cap(std::max<size_t>(cap_ / 4, 64));
         if (one) run_one();
         else run_several();
         r.feasible = true;
         r.plan = std::move(best_.plan);
         const Measure seen = simulate(chain, r.plan);
         r.peak_bytes = seen.peak_bytes, r.extra_ns = seen.extra_ns;
-        // Every other plan costs at least this, were it not for costs inside of units that may be too high.
-        const int64_t others = std::min(best_.ns, left_out_ns_) - (space_.reach() > 1 ? space_.layers() / 2 * space_.error() : 0);
-        r.gap_ns = std::max<int64_t>(r.extra_ns - std::max<int64_t>(others, 0), 0);
+        r.gap_ns = std::max<int64_t>(r.extra_ns - std::max<int64_t>(std::min(best_.ns - error_ns_, others_ns_), 0), 0);
         r.optimal = r.gap_ns == 0;
-        const bool exact = left_out_ns_ == infinite && space_.error() == 0;
+        const bool exact = others_ns_ == infinite && error_ns_ == 0;
         if (seen.peak_bytes > chain.fixed_bytes + budget_ || (exact && (seen.peak_bytes != chain.fixed_bytes + best_.bytes || seen.extra_ns != best_.ns)))
             fail(MDLM_ERROR_INTERNAL, "the planner's plan has %lld bytes and %lld ns: expected %lld and %lld", static_cast<long long>(seen.peak_bytes),
                  static_cast<long long>(seen.extra_ns), static_cast<long long>(chain.fixed_bytes + best_.bytes), static_cast<long long>(best_.ns));
@@ -67,6 +68,8 @@ private:
     }
     // From rough to exact; what the last search leaves out counts.
     void refine(Edges &edges, const Bounds &bounds, int64_t limit, const Rules &rules) {
+        const int64_t error = error_of(edges);
+        error_ns_ = std::max(error_ns_, error);
         for (size_t few : {size_t{48}, size_t{768}}) {
             if (few >= cap_ || (few > 48 && best_.ns <= bounds.all())) break;
             search_with(edges, bounds, limit, rules, few);
@@ -74,7 +77,7 @@ private:
             drop(edges, bounds, best_.ns);
         }
         search_with(edges, bounds, limit, rules, cap_);
-        left_out_ns_ = std::min(left_out_ns_, found_.left_out_ns);
+        if (found_.left_out_ns < infinite) others_ns_ = std::min(others_ns_, found_.left_out_ns - error);
     }
 
     void run_one() {
@@ -129,7 +132,8 @@ private:
     int64_t budget_;  // without what is fixed
     size_t cap_;
     Best best_;
-    int64_t left_out_ns_ = infinite;
+    int64_t others_ns_ = infinite;  // what was left out costs at least this
+    int64_t error_ns_ = 0;          // and what was not may cost less than it seems by this
     Search found_;
 };
 
@@ -138,7 +142,6 @@ private:
 Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap) {
     check(chain);
     if (label_cap < 0) fail(MDLM_ERROR_ARGUMENT, "label_cap = %lld: expected >= 0", static_cast<long long>(label_cap));
-    if (label_cap == 0) label_cap = std::max<int64_t>((int64_t{48} << 20) / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 2048);
     return Solver(chain, std::clamp<int64_t>(budget_bytes, -1, infinite - 1) - chain.fixed_bytes, label_cap).run();
 }
 

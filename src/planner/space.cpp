@@ -195,6 +195,12 @@ void Space::set_limit(int64_t bytes) {
     limit_ = std::max(limit_, bytes);
 }
 
+void Space::set_step_cap(int64_t most) {
+    const auto tables = static_cast<int64_t>(node_count_) * std::max<int64_t>(depth_, 1) + 1;
+    const auto room = std::clamp((int64_t{16} << 20) / static_cast<int64_t>(sizeof(Step)) / tables, int64_t{1024}, int64_t{65536});
+    step_cap_ = static_cast<size_t>(most == 0 ? room : std::min(most, room));
+}
+
 const Steps &Space::inside(int64_t first, int64_t count, int64_t inner) {
     if (!table(first, count, inner).made)
         for (int64_t n = 0; n <= level(count, inner); ++n)
@@ -233,7 +239,6 @@ void Space::make(int64_t first, int64_t count, int64_t inner) {
     t.error += thin(t.steps, step_cap_);
     t.steps.shrink_to_fit();
     t.made = true;
-    error_ = std::max(error_, t.error);
 }
 
 void Space::items_inside(int64_t first, int64_t end, int64_t inner, std::vector<Arc> &out) const {

@@ -39,9 +39,11 @@ public:
     const Steps &inside(int64_t first, int64_t count) { return inside(first, count, depth_ - 1); }
     const Steps &inside(int64_t first, int64_t count, int64_t inner);
     void set_limit(int64_t bytes);
-    // At most so many steps a unit; then costs inside may be too high by error().
-    void set_step_cap(size_t most) { step_cap_ = most; }
-    int64_t error() const { return error_; }
+    // At most so many steps a unit (0: as many as fit 16 MiB, within bounds); then costs inside may be too high by error().
+    void set_step_cap(int64_t most);
+    int64_t error(int64_t first, int64_t count) const {
+        return tables_[static_cast<size_t>(level(count, depth_ - 1))][node(first, count)].error;
+    }
 
     // Items that begin at layer `first`, inside a unit that ends before layer `end`, units nested `inner` levels deep at most.
     // With every policy, also those that are never needed.
@@ -83,7 +85,7 @@ private:
     std::vector<int64_t> least_rebuild_ns_;     // by kind, with the extra time
     std::vector<std::vector<int64_t>> least_bytes_;  // by nesting and node
     std::vector<std::vector<Table>> tables_;         // the same
-    int64_t limit_ = -1, error_ = 0;
+    int64_t limit_ = -1;
     size_t step_cap_ = SIZE_MAX;
     Merge merge_;
     std::vector<Arc> arcs_;

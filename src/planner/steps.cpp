@@ -28,34 +28,60 @@ void Merge::add(const Way &way) {
     heads_.push_back(h);
 }
 
+namespace {
+
+// The first step behind `low` that costs less than `most`, or the end; `low` does not. Costs fall along the list: by jumps that double.
+const Step *first_below(const Step *low, const Step *end, int64_t most) {
+    int64_t jump = 1;
+    while (jump < end - low && low[jump].ns >= most) low += jump, jump *= 2;
+    const Step *high = jump < end - low ? low + jump : end;
+    while (high - low > 1) {
+        const Step *middle = low + (high - low) / 2;
+        (middle->ns >= most ? low : high) = middle;
+    }
+    return high;
+}
+// The last step from `low` on that so many bytes are enough for, as they are for `low`.
+const Step *last_within(const Step *low, const Step *end, int64_t bytes) {
+    int64_t jump = 1;
+    while (jump < end - low && low[jump].bytes <= bytes) low += jump, jump *= 2;
+    const Step *high = jump < end - low ? low + jump : end;
+    while (high - low > 1) {
+        const Step *middle = low + (high - low) / 2;
+        (middle->bytes <= bytes ? low : high) = middle;
+    }
+    return low;
+}
+
+}  // namespace
+
 bool Merge::advance(Stream &s, int64_t best, Head &head) {
     if (s.inner == nullptr) {
-        // Costs fall along the list: jump to the first that is low enough, by steps that double.
-        const int64_t most = best - s.ns;
-        const Step *low = s.rest;  // too dear
-        int64_t jump = 1;
-        while (jump < s.rest_end - low && low[jump].ns >= most) low += jump, jump *= 2;
-        const Step *high = jump < s.rest_end - low ? low + jump : s.rest_end;  // cheap enough, or the end
-        while (high - low > 1) {
-            const Step *middle = low + (high - low) / 2;
-            (middle->ns >= most ? low : high) = middle;
-        }
-        if (high == s.rest_end) return false;
-        s.rest = high;
-        head.bytes = high->bytes + s.left;
-        head.ns = high->ns + s.ns;
+        s.rest = first_below(s.rest, s.rest_end, best - s.ns);
+        if (s.rest == s.rest_end) return false;
+        head.bytes = s.rest->bytes + s.left;
+        head.ns = s.rest->ns + s.ns;
         return true;
     }
-    do {
-        const int64_t a = s.rest + 1 != s.rest_end ? s.rest[1].bytes + s.left : infinite;
-        const int64_t b = s.inner + 1 != s.inner_end ? s.inner[1].bytes : infinite;
-        head.bytes = std::min(a, b);
-        if (head.bytes == infinite) return false;
-        if (a <= b) ++s.rest;
-        if (b <= a) ++s.inner;
+    while (true) {
+        // Each list alone must come down to what the other at its cheapest would leave to it; then one step of either.
+        const int64_t most = best - s.ns, rest_most = most - s.inner_end[-1].ns, inner_most = most - s.rest_end[-1].ns;
+        int64_t bytes = infinite;
+        if (s.rest->ns >= rest_most || s.inner->ns >= inner_most) {
+            if (s.rest_end[-1].ns >= rest_most) return false;
+            bytes = head.bytes;
+            if (s.rest->ns >= rest_most) bytes = std::max(bytes, first_below(s.rest, s.rest_end, rest_most)->bytes + s.left);
+            if (s.inner->ns >= inner_most) bytes = std::max(bytes, first_below(s.inner, s.inner_end, inner_most)->bytes);
+        } else {
+            if (s.rest + 1 != s.rest_end) bytes = s.rest[1].bytes + s.left;
+            if (s.inner + 1 != s.inner_end) bytes = std::min(bytes, s.inner[1].bytes);
+        }
+        s.rest = last_within(s.rest, s.rest_end, bytes - s.left);
+        s.inner = last_within(s.inner, s.inner_end, bytes);
+        head.bytes = bytes;
         head.ns = s.ns + s.rest->ns + s.inner->ns;
-    } while (head.ns >= best);
-    return true;
+        if (head.ns < best) return true;
+    }
 }
 
 void Merge::sift_down(size_t at) {

@@ -16,14 +16,15 @@ size_t in_use = 0, most_in_use = 0;
 
 }  // namespace
 
-void *operator new(size_t bytes) {
+// Not inlined: gcc would take a malloc and an operator delete for a mismatch.
+__attribute__((noinline)) void *operator new(size_t bytes) {
     void *p = std::malloc(bytes);
     if (p == nullptr) throw std::bad_alloc();
     in_use += malloc_usable_size(p);
     most_in_use = std::max(most_in_use, in_use);
     return p;
 }
-void operator delete(void *p) noexcept {
+__attribute__((noinline)) void operator delete(void *p) noexcept {
     if (p != nullptr) in_use -= malloc_usable_size(p);
     std::free(p);
 }

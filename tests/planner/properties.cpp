@@ -33,13 +33,19 @@ Seen run_in_order(const Chain &chain, const Plan &plan) {
 }
 int64_t budget_in(Random &random, const Frontier &f) { return random.in(f.points.front().peak_bytes - 1, f.points.back().peak_bytes + 1); }
 
-Chain scaled(Chain c, int64_t q) {
+// All bytes times q and all times times t.
+Chain scaled(Chain c, int64_t q, int64_t t) {
+    for (LayerType &l : c.types) {
+        l.forward_ns *= t;
+        for (Policy &p : l.policies) p.extra_ns *= t, p.rebuild_ns *= t;
+        for (UnitInput &u : l.unit_inputs) u.restore_ns *= t;
+    }
     for (int64_t *bytes : {&c.input_bytes, &c.fixed_bytes, &c.loss_bytes}) *bytes *= q;
-    for (LayerType &t : c.types) {
-        for (int64_t *bytes : {&t.boundary_bytes, &t.grad_boundary_bytes, &t.unsaved_forward_bytes}) *bytes *= q;
-        for (Policy &p : t.policies)
+    for (LayerType &l : c.types) {
+        for (int64_t *bytes : {&l.boundary_bytes, &l.grad_boundary_bytes, &l.unsaved_forward_bytes}) *bytes *= q;
+        for (Policy &p : l.policies)
             for (int64_t *bytes : {&p.saved_bytes, &p.forward_bytes, &p.backward_bytes}) *bytes *= q;
-        for (UnitInput &u : t.unit_inputs) u.saved_bytes *= q;
+        for (UnitInput &u : l.unit_inputs) u.saved_bytes *= q;
     }
     return c;
 }
@@ -85,13 +91,17 @@ Case properties(uint64_t seed) {
     more = chain;
     ++more.in_flight;
     if (!chain.one_stack() && cost(more, high) < cost(chain, high)) wrong("another tape costs less" + of("budget", high));
-    // All bytes times q: the same times at q times the bytes.
-    const int64_t q = random.in(2, 1000);
-    const Frontier g = frontier(scaled(chain, q));
+    // All bytes times q and all times times t: the same plans at q times the bytes and t times the time, up to the largest numbers there are.
+    const int64_t q = random.percent(50) ? random.in(2, 1000) : int64_t{1} << random.in(1, 45), t = random.percent(50) ? 1 : int64_t{1} << random.in(1, 45);
+    const Chain big = scaled(chain, q, t);
+    const Frontier g = frontier(big);
     bool same = f.points.size() == g.points.size();
     for (size_t i = 0; same && i < f.points.size(); ++i)
-        same = g.points[i].peak_bytes == q * f.points[i].peak_bytes && g.points[i].extra_ns == f.points[i].extra_ns && g.points[i].plan == f.points[i].plan;
-    if (!same) wrong("with all bytes times " + std::to_string(q) + " the frontier is another");
+        same = g.points[i].peak_bytes == q * f.points[i].peak_bytes && g.points[i].extra_ns == t * f.points[i].extra_ns && g.points[i].plan == f.points[i].plan;
+    if (!same) wrong("with all bytes times " + std::to_string(q) + " and all times times " + std::to_string(t) + " the frontier is another");
+    const Result h = solve(big, high * q + random.in(0, q - 1));
+    if (h.feasible != b.feasible || h.extra_ns != t * b.extra_ns || h.peak_bytes != q * b.peak_bytes || h.plan != b.plan)
+        wrong("with all bytes times " + std::to_string(q) + " and all times times " + std::to_string(t) + " the plan is another" + of("budget", high));
     return c;
 }
 
