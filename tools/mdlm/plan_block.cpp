@@ -66,8 +66,9 @@ void draw(const PlanOptions &o, const std::vector<Point> &points, const std::vec
         return a.memory.peak_bytes < b.memory.peak_bytes;
     });
     const auto step = static_cast<double>(none.cost.forward_ns + none.cost.backward_ns);
+    const bool large = none.memory.peak_bytes >= uint64_t{1} << 30;
     const auto at = [&](uint64_t peak, uint64_t extra, std::string label) {
-        return bench::ChartPoint{static_cast<double>(peak) / double(1 << 30), (step + static_cast<double>(extra)) / 1e6, std::move(label)};
+        return bench::ChartPoint{static_cast<double>(peak) / (large ? 0x1p30 : 0x1p20), (step + static_cast<double>(extra)) / 1e6, std::move(label)};
     };
     bench::Chart chart;
     chart.title = "Time against memory" + (o.model.empty() ? "" : ", " + o.model);
@@ -75,7 +76,7 @@ void draw(const PlanOptions &o, const std::vector<Point> &points, const std::vec
                            static_cast<long long>(o.config.hidden_size), static_cast<long long>(o.shape.seq_length),
                            static_cast<long long>(o.shape.micro_batch_size), static_cast<long long>(o.config.tensor_model_parallel_size),
                            o.shape.in_flight, table_name(o).substr(0, 40).c_str());
-    chart.x_label = "peak of the arena, GiB";
+    chart.x_label = large ? "peak of the arena, GiB" : "peak of the arena, MiB";
     chart.y_label = "forward and backward of a micro-batch, ms";
     bench::Series exact{"planner, exact", "#1f5fa8", true, false, false, {}}, megatron{"Megatron's settings", "#c0392b", false, false, true, {}};
     for (size_t i = 0; i < points.size(); ++i) {
