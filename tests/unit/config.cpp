@@ -343,7 +343,8 @@ TEST_CASE("config: bytes as text") {
     for (const auto &[text, bytes] : {std::pair<const char *, int64_t>{"0", 0}, {"1048577", 1048577}, {"40GiB", int64_t{40} << 30}, {"40 GB", 40000000000},
                                       {"1.5KiB", 1536}, {"0.1 MB", 100000}, {"7B", 7}, {"2tib", int64_t{2} << 40}, {"8388607TiB", int64_t{8388607} << 40},
                                       {"1.000000001GB", 1000000001}, {"9223372036854775807", INT64_MAX}}) {
-        INFO(text);
+        const std::string given = text;
+        INFO(given);
         REQUIRE(mdlm_config_set(&c, "memory_budget", text) == MDLM_OK);
         CHECK(c.memory_budget == bytes);
     }
