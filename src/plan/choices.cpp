@@ -31,11 +31,13 @@ Chooser::Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, cons
         forward_ns_ = add(forward_ns_, op_ns_.back());
         const int64_t workspace = op->workspace(traits_, bound_);
         workspace_.push_back(workspace > 0 ? rounded(workspace) : 0);
+        in_place_.push_back(op->in_place().empty() ? no_buffer : op->out[0]);
     }
     for (const auto &op : layer_->backward) {
         backward_ns_ = add(backward_ns_, table_.ns(op->cost(bound_), dtype));
         const int64_t workspace = op->workspace(traits_, bound_);
         backward_workspace_.push_back(workspace > 0 ? rounded(workspace) : 0);
+        backward_in_place_.push_back(op->in_place().empty() || op->out.empty() ? no_buffer : op->out[0]);
     }
     for (size_t i = 0; i < p.buffers.size(); ++i) producer_.push_back(p.producer(static_cast<BufferId>(i)));
     for (const Buffer &b : layer_->buffers) bytes_.push_back(rounded(b.bytes(bound_)));
@@ -72,15 +74,16 @@ uint64_t Chooser::needed(uint64_t saved) const {
     return need;
 }
 
-// Bytes alive before any step of backward, without what the step itself makes (it may be made in place), as Scheduler orders them.
+// Bytes alive at any step of backward, as Scheduler orders them. What may be made in place counts from the next step on.
 int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const {
     const Program &p = *layer_->program;
     const auto forward_buffers = static_cast<BufferId>(p.buffers.size());
     birth_.assign(layer_->buffers.size(), -1), death_.assign(layer_->buffers.size(), -1);
     step_workspace_.clear();
     uint64_t at_hand = saved | bit(p.input);
-    const auto use = [&](BufferId b, int32_t step) {
-        if (birth_[b] < 0) birth_[b] = step;
+    const auto read = [&](BufferId b, int32_t step) { death_[b] = step; };
+    const auto make = [&](BufferId b, int32_t step, bool in_place) {
+        if (birth_[b] < 0) birth_[b] = step + in_place;
         death_[b] = step;
     };
     const auto ensure = [&](auto &self, BufferId b) -> void {
@@ -88,8 +91,8 @@ int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_
         const int32_t i = producer_[b];
         for (BufferId in : p.ops[i]->in) self(self, in);
         const auto step = static_cast<int32_t>(step_workspace_.size());
-        for (BufferId in : p.ops[i]->in) use(in, step);
-        each_bit(out_[i] & ~at_hand, [&](BufferId o) { use(o, step); });
+        for (BufferId in : p.ops[i]->in) read(in, step);
+        each_bit(out_[i] & ~at_hand, [&](BufferId o) { make(o, step, o == in_place_[i]); });
         at_hand |= out_[i];
         step_workspace_.push_back(workspace_[i]);
     };
@@ -98,8 +101,8 @@ int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_
         for (BufferId b : op.in)
             if (b < forward_buffers) ensure(ensure, b);
         const auto step = static_cast<int32_t>(step_workspace_.size());
-        for (BufferId b : op.in) use(b, step);
-        for (BufferId b : op.out) use(b, step);
+        for (BufferId b : op.in) read(b, step);
+        for (BufferId b : op.out) make(b, step, b == backward_in_place_[i]);
         step_workspace_.push_back(backward_workspace_[i]);
     }
     change_.assign(step_workspace_.size() + 1, 0);
@@ -107,7 +110,7 @@ int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_
         const auto b = static_cast<BufferId>(i);
         if (death_[i] < 0 || b == layer_->output_gradient || b == layer_->input_gradient || (b == p.input && !x_in_frame)) continue;
         const bool kept = b < forward_buffers && (b == p.input || (saved & bit(b)) != 0);
-        const int32_t first = kept ? 0 : birth_[i] + 1;
+        const int32_t first = kept ? 0 : birth_[i];
         if (first > death_[i]) continue;
         change_[first] += bytes_[i], change_[death_[i] + 1] -= bytes_[i];
     }

@@ -48,6 +48,7 @@ private:
     const DeviceTable &table_;
     std::vector<uint64_t> in_, out_;  // of the forward ops, as bits of buffers
     std::vector<int32_t> producer_;   // by buffer
+    std::vector<BufferId> in_place_, backward_in_place_;  // by op: the output that it may write over an input
     std::vector<int64_t> bytes_, op_ns_, workspace_, backward_workspace_;
     mutable std::vector<int32_t> birth_, death_;             // of needed_at_least,
     mutable std::vector<int64_t> step_workspace_, change_;  // which is called often

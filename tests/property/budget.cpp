@@ -176,6 +176,48 @@ TEST_CASE("planner: the same over a group, where inputs can be shares") {
     CHECK(seen.exact > seen.plans / 4);
 }
 
+TEST_CASE("planner: no set of kept tensors beats the policies that are found for a layer") {
+    int64_t layers = 0, sets = 0, found_in_all = 0;
+    for (uint64_t seed = 0; seed < (mdlm_test::sanitized ? 12 : 40); ++seed) {
+        Draw d = bare(seed);
+        if (seed % 3 == 1) {
+            d.config.tensor_model_parallel_size = 2, d.config.num_query_groups = 2, d.config.num_attention_heads = 4;
+            d.config.ffn_hidden_size = 24, d.config.sequence_parallel = seed % 2 == 0;
+            d.shape.seq_length += d.shape.seq_length % 2, d.shape.max_tokens = 0;
+        }
+        mdlm_test::repro(describe(d));
+        INFO(describe(d));
+        const mdlm::BlockPlanInput in = input_of(d);
+        const mdlm::DeviceTable table = mdlm::device_table("cpu");
+        const auto layer = mdlm::differentiate_items(in).front();
+        const mdlm::Chooser chooser(layer, in.bound, in.traits, table);
+        mdlm::LayoutKey key;
+        key.x_in_frame = seed % 4 != 0, key.y_in_slab = seed % 5 != 0, key.slab_above = seed % 3 != 0;
+        const std::vector<mdlm::Choice> found = chooser.pareto(key);
+        std::vector<mdlm::BufferId> tensors = mdlm::tensors_of(*layer->program);
+        std::erase(tensors, layer->program->input);
+        ++layers, found_in_all += static_cast<int64_t>(found.size());
+        // All sets, or as many drawn ones where they are too many.
+        Random r(seed);
+        const uint64_t all = uint64_t{1} << tensors.size();
+        for (uint64_t i = 0; i < std::min<uint64_t>(all, 2048); ++i) {
+            const uint64_t kept = all <= 2048 ? i : r.next() % all;
+            mdlm::LayerPolicy policy = chooser.input_only();
+            for (size_t t = 0; t < tensors.size(); ++t)
+                if ((kept >> t & 1) != 0) policy[tensors[t]] = mdlm::Storage::keep;
+            const mdlm::Choice c = chooser.measure(policy, key);
+            CHECK(std::any_of(found.begin(), found.end(), [&](const mdlm::Choice &f) {
+                return f.saved <= c.saved && f.needs() <= c.needs() && f.extra_ns <= c.extra_ns;
+            }));
+            ++sets;
+        }
+        for (const mdlm::Choice &f : found) CHECK(chooser.measure(f.policy, key).needs() == f.needs());
+    }
+    std::printf("planner: %lld policies found for %lld layers, held against %lld sets\n", static_cast<long long>(found_in_all),
+                static_cast<long long>(layers), static_cast<long long>(sets));
+    CHECK(found_in_all > layers * 3);
+}
+
 TEST_CASE("planner: plans for budgets give the bits of the plan that keeps everything") {
     int64_t several = 0, replaying = 0, host = 0, draws = 0;
     for (uint64_t seed = 1; seed <= (mdlm_test::sanitized ? 60 : 150); ++seed) {
