@@ -17,7 +17,7 @@ int64_t whole(__int128 v) { return static_cast<int64_t>((v + ((static_cast<__int
 }  // namespace
 
 Bounds::Bounds(const Edges &edges, const std::vector<int64_t> &budgets)
-    : edges_(edges), layers_(static_cast<int64_t>(edges.size())), budget_(budgets.back()) {
+    : edges_(edges), budget_(budgets.back()) {
     least_before_.assign(edges.size() + 1, infinite);
     least_before_[0] = 0;
     for (size_t i = 0; i < edges.size(); ++i)

@@ -52,7 +52,7 @@ private:
     Line make_line(int64_t price) const;
 
     const Edges &edges_;
-    int64_t layers_, budget_;
+    int64_t budget_;
     std::vector<int64_t> least_before_;
     std::vector<Line> lines_;  // prices rise
 };

@@ -197,7 +197,7 @@ void Space::set_limit(int64_t bytes) {
 
 void Space::set_step_cap(int64_t most) {
     const auto tables = static_cast<int64_t>(node_count_) * std::max<int64_t>(depth_, 1) + 1;
-    const auto room = std::clamp((int64_t{16} << 20) / static_cast<int64_t>(sizeof(Step)) / tables, int64_t{1024}, int64_t{65536});
+    const auto room = std::clamp((int64_t{16} << 20) / static_cast<int64_t>(sizeof(Step)) / tables, int64_t{256}, int64_t{65536});
     step_cap_ = static_cast<size_t>(most == 0 ? room : std::min(most, room));
 }
 
