@@ -394,8 +394,8 @@ enum {
 typedef struct mdlm_op_event {
     size_t struct_size;    /* of the library that is loaded */
     const char *op;        /* what ran: "linear", "linear_dgrad", "linear_wgrad", "attention", "norm_backward", ...; "copy_input", "to_host",
-                              "from_host", "shard_input", "gather_input" for what a plan moves. The library's, for ever */
-    const char *tensor;    /* what it makes or moves, or makes the gradient for: a name as mdlm_plan_tensor's. As long as the block lives */
+                              "from_host", "shard_input", "gather_input" for what a plan moves. Never freed */
+    const char *tensor;    /* that it makes, moves, or makes the gradient for: mdlm_plan_tensor's name, perhaps with ".part". The block's */
     int64_t layer;         /* in the whole model: layer_offset + layer of the block; layer_offset + num_layers is the final norm */
     mdlm_phase phase;
     mdlm_work work;

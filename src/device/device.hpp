@@ -78,5 +78,6 @@ int64_t reference_workspace(Kernel kernel, const KernelSize &size);
 int64_t cpu_workspace(Kernel kernel, const KernelSize &size, int32_t threads);
 bool reference_supports(DType dtype);
 bool cpu_supports(DType dtype);
+bool cpu_has_onednn();  // built with it
 
 }  // namespace mdlm

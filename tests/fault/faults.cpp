@@ -43,6 +43,7 @@ struct Life {
         }
         rig.desc.num_threads = 3;
         if (which == Case::cpu_offload || which == Case::cpu_bf16) rig.desc.device = MDLM_DEVICE_CPU;
+        if (which == Case::cpu_offload && inject::have_dnnl()) rig.desc.matmul = MDLM_MATMUL_ONEDNN;
         if (which == Case::reference_packed) {
             rig.shape.max_documents = 2;
             rig.batch.micro_batch_size = 1;

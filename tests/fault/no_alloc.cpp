@@ -114,6 +114,11 @@ TEST_CASE("no allocation but oneDNN's own: cpu device") {
             Rig rig{{"recompute_granularity", granularity}, {"params_dtype", dtype}, {"activation_func", "swiglu"}};
             rig.desc.device = MDLM_DEVICE_CPU;
             run(rig);
+            if (!inject::have_dnnl()) continue;
+            Rig by_library{{"recompute_granularity", granularity}, {"params_dtype", dtype}, {"activation_func", "swiglu"}};
+            by_library.desc.device = MDLM_DEVICE_CPU;
+            by_library.desc.matmul = MDLM_MATMUL_ONEDNN;
+            run(by_library);
         }
     }
     if (inject::have_dnnl()) CHECK(inject::dnnl_calls() > before);

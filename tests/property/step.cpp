@@ -52,7 +52,8 @@ public:
     Run(const Draw &d, Which which, int32_t threads, Intruder *intruder, Outcome &out) : d_(d), which_(which), intruder_(intruder), out_(out) {
         mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
         desc.num_threads = threads;
-        auto device = mdlm::make_cpu_device(mdlm::make_own_pool(threads));
+        const bool library = d.seed % 2 == 1 && mdlm::cpu_has_onednn();
+        auto device = mdlm::make_cpu_device(mdlm::make_own_pool(threads), library ? MDLM_MATMUL_ONEDNN : MDLM_MATMUL_OWN);
         if (intruder != nullptr) device = intruder->device(std::move(device));
         context_.at = new mdlm_context(std::make_shared<mdlm::Gate>(), std::move(device), desc);
     }

@@ -16,6 +16,7 @@ std::vector<AttentionCase> cases() {
     all.push_back({"tiles, block causal, window", 200, 1, false, 3, 3, 8, block, 48, 70, -1, {}, 0.1});
     all.push_back({"tiles, documents, causal", 193, 1, false, 4, 1, 40, causal, 0, -1, -1, {0, 1, 64, 70, 150, 193}, 0.2});
     all.push_back({"tiles, window", 260, 1, false, 1, 1, 33, none, 0, 5, 9, {}, 0.0});
+    all.push_back({"several tiles a task, documents, causal, dropout", 500, 1, false, 4, 2, 16, causal, 0, -1, -1, {0, 100, 390, 500}, 0.1});
     return all;
 }
 

@@ -90,9 +90,9 @@ inline std::unique_ptr<mdlm::Pool> reverse_pool() {
 struct Devices {
     std::unique_ptr<mdlm::Device> reference = mdlm::make_reference_device();
     std::vector<std::unique_ptr<mdlm::Device>> cpus;
-    Devices() {
-        for (const int32_t threads : {1, 2, 3, 5}) cpus.push_back(mdlm::make_cpu_device(mdlm::make_own_pool(threads)));
-        cpus.push_back(mdlm::make_cpu_device(reverse_pool()));
+    explicit Devices(mdlm_matmul matmul = MDLM_MATMUL_AUTO) {
+        for (const int32_t threads : {1, 2, 3, 5}) cpus.push_back(mdlm::make_cpu_device(mdlm::make_own_pool(threads), matmul));
+        cpus.push_back(mdlm::make_cpu_device(reverse_pool(), matmul));
     }
 };
 

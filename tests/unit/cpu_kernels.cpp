@@ -1,6 +1,7 @@
 // The CPU device's kernels but attention, against the reference device, and to the bit among themselves.
 #include "unit/cpu_case.hpp"
 
+#include "base/status.hpp"
 #include "device/cpu/matmul.hpp"
 #include "support/tensor.hpp"
 
@@ -45,14 +46,45 @@ constexpr int64_t linear_sizes[][3] = {{1, 1, 1}, {1, 24, 33}, {7, 9, 5}, {37, 7
 
 }  // namespace
 
+std::vector<mdlm_matmul> matmuls() {
+    return cpu_has_onednn() ? std::vector<mdlm_matmul>{MDLM_MATMUL_OWN, MDLM_MATMUL_ONEDNN} : std::vector<mdlm_matmul>{MDLM_MATMUL_OWN};
+}
+
 TEST_CASE("cpu: linears") {
-    Devices devices;
-    for (const DType type : types)
+    for (const mdlm_matmul matmul : matmuls()) {
+        Devices devices(matmul);
+        CAPTURE(matmul);
+        for (const DType type : types)
         for (const auto &[m, n, k] : linear_sizes) {
             for (const bool bias : {false, true}) check_case(devices, name("forward", type, {m, n, k, bias}), forward_case(type, m, n, k, bias));
             check_case(devices, name("dgrad", type, {m, n, k}), dgrad_case(type, m, n, k));
             for (const bool accumulate : {false, true})
                 check_case(devices, name("wgrad", type, {m, n, k, accumulate}), wgrad_case(type, m, n, k, accumulate));
+        }
+    }
+}
+
+// Every element is summed over k in the same order, whatever the tile: what lets tiles depend on the threads.
+TEST_CASE("cpu: our own product has the same bits in whole and in parts") {
+    for (const DType type : types)
+        for (const int layout : {0, 1, 2, 3}) {
+            const int64_t m = 70, n = 150, k = 600, rows = 29, columns = 37;
+            const bool at = (layout & 1) != 0, bt = (layout & 2) != 0;
+            Block a(type, m * k, 0), b(type, k * n, 0), whole(type, m * n, 0), parts(type, m * n, 0);
+            Block scratch(DType::f32, cpu::own_workspace(type) / 4, 0);
+            for (Block *x : {&a, &b})
+                for (int64_t i = 0; i < x->count(); ++i) store(x->type(), x->data(), i, uniform(x == &a ? 3 : 4, uint64_t(i)));
+            cpu::Matmul product{type, type, m, n, k, at, bt, at ? m : k, bt ? k : n, n, false, false};
+            cpu::run_own(product, {a.data(), b.data(), nullptr, whole.data()}, static_cast<float *>(scratch.data()));
+            const auto from = [&](Block &x, int64_t index) { return static_cast<char *>(x.data()) + index * size_of(type); };
+            for (int64_t i = 0; i < m; i += rows)
+                for (int64_t j = 0; j < n; j += columns) {
+                    product.m = std::min(rows, m - i), product.n = std::min(columns, n - j);
+                    cpu::run_own(product, {from(a, at ? i : i * k), from(b, bt ? j * k : j), nullptr, from(parts, i * n + j)},
+                                 static_cast<float *>(scratch.data()));
+                }
+            CAPTURE(layout);
+            CHECK(std::memcmp(whole.data(), parts.data(), whole.bytes()) == 0);
         }
 }
 
@@ -62,7 +94,7 @@ TEST_CASE("cpu: our own product, on every layout") {
             const int64_t m = 131, n = 77, k = 140;
             const bool at = (layout & 1) != 0, bt = (layout & 2) != 0;
             Block a(type, m * k, 0), b(type, k * n, 0), bias(type, n, 0), c(DType::f32, m * n, 0), expected(DType::f32, m * n, 0);
-            Block scratch(DType::f32, cpu::own_workspace() / 4, 0);
+            Block scratch(DType::f32, cpu::own_workspace(type) / 4, 0);
             for (Block *x : {&a, &b, &bias, &c, &expected})
                 for (int64_t i = 0; i < x->count(); ++i) store(x->type(), x->data(), i, uniform(9, uint64_t(i)));
             for (int64_t i = 0; i < m; ++i)
@@ -79,8 +111,12 @@ TEST_CASE("cpu: our own product, on every layout") {
 }
 
 TEST_CASE("cpu: what is made lazily, prepared, dropped and made again runs with the same bits") {
-    for (const DType type : types) {
-        Devices devices;
+    std::vector<std::pair<mdlm_matmul, DType>> kinds;
+    for (const mdlm_matmul matmul : matmuls())
+        for (const DType type : types) kinds.emplace_back(matmul, type);
+    for (const auto &kind : kinds) {
+        const DType type = kind.second;
+        Devices devices(kind.first);
         Device &lazy = *devices.cpus[1], &prepared = *devices.cpus[2];
         const auto same = [&](const Case &body) {
             Run a(lazy, *devices.reference, 0), b(prepared, *devices.reference, 1);
@@ -170,11 +206,14 @@ TEST_CASE("cpu: bias, dropout, residual and activations") {
 }
 
 TEST_CASE("cpu: it says what it runs on, and what it supports") {
-    char line[256] = "";
-    make_cpu_device(make_own_pool(2))->describe(line, sizeof line);
-    CHECK(std::string(line).find("cpu: 2 threads, ") == 0);
-    CHECK(std::string(line).find("oneDNN") != std::string::npos);
-    CHECK(std::string(line).find('\n') == std::string::npos);
+    for (const mdlm_matmul matmul : matmuls()) {
+        char line[256] = "";
+        make_cpu_device(make_own_pool(2), matmul)->describe(line, sizeof line);
+        CHECK(std::string(line).find("cpu: 2 threads, ") == 0);
+        CHECK((std::string(line).find("f32: oneDNN") != std::string::npos) == (matmul == MDLM_MATMUL_ONEDNN));
+        CHECK(std::string(line).find('\n') == std::string::npos);
+    }
+    if (!cpu_has_onednn()) CHECK_THROWS_AS(make_cpu_device(make_own_pool(2), MDLM_MATMUL_ONEDNN), Error);
     CHECK(cpu_supports(DType::bf16));
     CHECK_FALSE(cpu_supports(DType::f64));
     CHECK_FALSE(cpu_supports(DType::f16));

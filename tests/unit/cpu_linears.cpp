@@ -64,7 +64,7 @@ struct Problem {
     Block x, w, y, scratch;
     Problem(int64_t rows, int64_t columns, int64_t depth, int32_t threads)
         : m(rows), n(columns), k(depth), x(DType::f32, m * k, 0), w(DType::f32, n * k, 0), y(DType::f32, m * n, 0),
-          scratch(DType::f32, cpu::linear_workspace(threads) / 4, 0) {
+          scratch(DType::f32, cpu::linear_workspace(DType::f32, threads) / 4, 0) {
         for (int64_t i = 0; i < m * k; ++i) store(DType::f32, x.data(), i, double(i * 7 % 11) - 5);
         for (int64_t i = 0; i < n * k; ++i) store(DType::f32, w.data(), i, double(i * 5 % 13) - 6);
     }

@@ -98,7 +98,7 @@ int64_t cpu_workspace(Kernel kernel, const KernelSize &size, int32_t threads) {
     switch (kernel) {
     case Kernel::linear_forward:
     case Kernel::linear_dgrad:
-    case Kernel::linear_wgrad: return cpu::linear_workspace(threads);
+    case Kernel::linear_wgrad: return cpu::linear_workspace(size.dtype, threads);
     case Kernel::bias_grad: return cpu::bias_grad_workspace(size);
     case Kernel::norm_backward: return cpu::norm_backward_workspace(size);
     case Kernel::qk_norm_rope_backward: return cpu::qk_norm_rope_backward_workspace(size);

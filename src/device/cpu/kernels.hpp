@@ -28,6 +28,6 @@ int64_t bias_grad_workspace(const KernelSize &);
 int64_t qk_norm_rope_backward_workspace(const KernelSize &);
 int64_t attention_forward_workspace(const KernelSize &, int32_t threads);
 int64_t attention_backward_workspace(const KernelSize &, int32_t threads);
-int64_t linear_workspace(int32_t threads);  // of linear.hpp
+int64_t linear_workspace(DType, int32_t threads);  // of linear.hpp
 
 }  // namespace mdlm::cpu

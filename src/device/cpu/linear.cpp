@@ -12,7 +12,7 @@ constexpr int64_t generations = 16;
 constexpr int64_t scratch_cap = int64_t{1} << 20;
 constexpr int64_t tile_rows = 256, least_rows = 32, least_columns = 128, enough_tasks = 16;  // of a library's tiles
 
-int64_t stride() { return std::max(scratch_cap, own_workspace()); }
+int64_t stride(DType type) { return std::max(scratch_cap, own_workspace(type)); }
 
 Matmul matmul_of(Kernel kernel, DType type, int64_t m, int64_t n, int64_t k, bool bias, bool accumulate) {
     switch (kernel) {
@@ -24,7 +24,7 @@ Matmul matmul_of(Kernel kernel, DType type, int64_t m, int64_t n, int64_t k, boo
 
 }  // namespace
 
-int64_t linear_workspace(int32_t threads) { return mul(stride(), threads); }
+int64_t linear_workspace(DType type, int32_t threads) { return mul(stride(type), threads); }
 
 bool Linears::Plan::by_library() const {
     return primitives[0][0] || primitives[0][1] || primitives[1][0] || primitives[1][1];
@@ -125,7 +125,7 @@ void Linears::run(Pool &pool, const Plan &plan, const Operands &all, void *works
         tile.n = std::min(plan.columns, p.n - j0);
         const Operands o{at(p.type, all.a, p.a_transposed ? i0 : i0 * p.lda), at(p.type, all.b, p.b_transposed ? j0 * p.ldb : j0),
                          p.bias ? at(p.type, all.bias, j0) : nullptr, at(p.out, all.c, i0 * p.ldc + j0)};
-        void *scratch = static_cast<char *>(workspace) + worker * stride();
+        void *scratch = static_cast<char *>(workspace) + worker * stride(p.type);
         if (!plan.by_library()) {
             run_own(tile, o, static_cast<float *>(scratch));
             return;

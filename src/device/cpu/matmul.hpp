@@ -41,10 +41,10 @@ public:
 // Null when built without. Throws Error(MDLM_ERROR_DEVICE).
 std::unique_ptr<Library> make_library(int32_t workers);
 
-// Our own, on any product: it is cut into tiles of at most own_rows by own_columns. `workspace` holds own_workspace bytes. An element's
+// Our own, on any product: it is cut into tiles of at most own_rows by own_columns. `workspace` holds own_workspace(type) bytes. An element's
 // bits do not depend on the part of a product that it is computed in.
-inline constexpr int64_t own_rows = 768, own_columns = 256;
+inline constexpr int64_t own_rows = 768, own_columns = 512;
 void run_own(const Matmul &matmul, const Operands &operands, float *workspace);
-int64_t own_workspace();
+int64_t own_workspace(DType type);
 
 }  // namespace mdlm::cpu

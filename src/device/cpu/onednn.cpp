@@ -9,6 +9,7 @@
 
 #include "base/status.hpp"
 #include "device/cpu/matmul.hpp"
+#include "device/device.hpp"
 
 // Of the OpenMP runtime that oneDNN itself links. Declared here, since -fopenmp of another compiler would bring another runtime.
 extern "C" {
@@ -252,3 +253,5 @@ private:
 std::unique_ptr<Library> make_library(int32_t workers) { return std::make_unique<OneDnn>(workers); }
 
 }  // namespace mdlm::cpu
+
+bool mdlm::cpu_has_onednn() { return true; }

@@ -24,9 +24,11 @@ constexpr int64_t a_row = block_k + 16, c_row = own_columns + 16;
 static_assert(block_m % micro_m == 0 && own_rows % micro_m == 0 && own_columns % product_n == 0 && product_n % micro_n == 0);
 
 struct Scratch {
-    float *a, *b, *c, *bias;
-    explicit Scratch(float *base) : a(base), b(a + block_m * a_row), c(b + block_k * own_columns), bias(c + own_rows * c_row) {}
-    static constexpr int64_t floats() { return block_m * a_row + block_k * own_columns + own_rows * c_row + own_columns; }
+    float *a, *b, *bias, *c;  // c only where the output is not float
+    explicit Scratch(float *base) : a(base), b(a + block_m * a_row), bias(b + block_k * own_columns), c(bias + own_columns) {}
+    static constexpr int64_t floats(bool direct) {
+        return block_m * a_row + block_k * own_columns + own_columns + (direct ? 0 : own_rows * c_row);
+    }
 };
 
 // a[m rows][k], as rows.
@@ -173,7 +175,7 @@ void run_own(const Matmul &p, const Operands &o, float *workspace) {
     if (p.type == DType::f32) own::all<float>(p, o, workspace);
     else own::all<bf16>(p, o, workspace);
 }
-int64_t own_floats() { return own::Scratch::floats(); }
+int64_t own_floats(bool direct) { return own::Scratch::floats(direct); }
 
 }  // namespace mdlm::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -185,7 +187,9 @@ HWY_EXPORT(run_own);
 }  // namespace
 
 void run_own(const Matmul &p, const Operands &o, float *workspace) { HWY_DYNAMIC_DISPATCH(run_own)(p, o, workspace); }
-int64_t own_workspace() { return rounded(HWY_STATIC_DISPATCH(own_floats)() * int64_t{sizeof(float)}); }
+int64_t own_workspace(DType type) {
+    return rounded(HWY_STATIC_DISPATCH(own_floats)(type == DType::f32) * int64_t{sizeof(float)});
+}
 
 }  // namespace mdlm::cpu
 #endif
