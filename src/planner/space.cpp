@@ -235,9 +235,9 @@ void Space::make(int64_t first, int64_t count, int64_t inner) {
         t.error = std::max(t.error, error);
         merge_.add(way);
     }
-    merge_.run(limit_, t.steps);
-    t.error += thin(t.steps, step_cap_);
-    t.steps.shrink_to_fit();
+    merge_.run(limit_, steps_);
+    t.error += thin(steps_, step_cap_);
+    t.steps.assign(steps_.begin(), steps_.end());  // no more room than it takes
     t.made = true;
 }
 
