@@ -718,9 +718,9 @@ MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, con
 /* ----------------------------------------------------------------------------------------------------- abstract chains */
 
 /* The planner for layers that are not the library's: a chain of layers, each with policies that say what they retain, need and cost, in
-   JSON of format "mdlm-chain", version 1 (`mdlm plan --chain --help` explains it). text need not end with 0. FORMAT or OVERFLOW names the place of a
+   JSON of format "mdlm-chain", version 1 (`mdlm plan --help` explains it). text need not end with 0. FORMAT or OVERFLOW names the place of a
    fault. Both functions need no context, may run on any threads at once, and write JSON. A text that is longer than cap is computed
-   again by the next call: start with a buffer that is likely to do.
+   again by the next call: start with a buffer that is likely to do. API version 2.
 
    The plan with the least extra time whose peak is at most budget_bytes; of those the one with the lowest peak; of those the first by the order of
    policies. {"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 24, "extra_ns": 15, "minimum_budget_bytes": 21, "plan": [...]};

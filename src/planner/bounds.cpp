@@ -16,7 +16,8 @@ int64_t whole(__int128 v) { return static_cast<int64_t>((v + ((static_cast<__int
 
 }  // namespace
 
-Bounds::Bounds(const Edges &edges, int64_t budget) : edges_(edges), layers_(static_cast<int64_t>(edges.size())), budget_(budget) {
+Bounds::Bounds(const Edges &edges, const std::vector<int64_t> &budgets)
+    : edges_(edges), budget_(budgets.back()) {
     least_before_.assign(edges.size() + 1, infinite);
     least_before_[0] = 0;
     for (size_t i = 0; i < edges.size(); ++i)
@@ -25,22 +26,26 @@ Bounds::Bounds(const Edges &edges, int64_t budget) : edges_(edges), layers_(stat
                 int64_t &to = least_before_[i + static_cast<size_t>(e.arc.count)];
                 to = std::min(to, least_before_[i] + e.arc.left);
             }
-    // The price at which the shortest path begins to fit the budget is about the best one for the whole chain.
-    const auto fits = [&](int64_t price) {
-        int64_t bytes = 0;
-        shortest_after(price, nullptr, &bytes);
-        return bytes <= budget;
-    };
-    int64_t low = 0, high = 1;
-    while (high < most_price && !fits(high)) low = high, high *= 16;
-    while (high - low > 1 + low / 4096) {
-        const int64_t middle = low + (high - low) / 2;
-        (fits(middle) ? high : low) = middle;
+    std::vector<int64_t> prices = {0, most_price};
+    for (int64_t budget : budgets) {
+        // The price at which the shortest path begins to fit the budget is about the best one for the whole chain.
+        const auto fits = [&](int64_t price) {
+            int64_t bytes = 0;
+            shortest_after(price, nullptr, &bytes);
+            return bytes <= budget;
+        };
+        int64_t low = 0, high = 1;
+        while (high < most_price && !fits(high)) low = high, high *= 16;
+        while (high - low > 1 + low / 4096) {
+            const int64_t middle = low + (high - low) / 2;
+            (fits(middle) ? high : low) = middle;
+        }
+        prices.insert(prices.end(), {low, high});
+        // Others suit parts of the chain with more or less than their share of the bytes.
+        if (budgets.size() > 1) continue;
+        for (double factor : {0.1, 0.4, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997, 1.003, 1.01, 1.03, 1.07, 1.17, 1.4, 2.5, 10.0})
+            prices.push_back(static_cast<int64_t>(std::min(static_cast<double>(high) * factor, static_cast<double>(most_price))));
     }
-    // Others suit parts of the chain with more or less than their share of the bytes.
-    std::vector<int64_t> prices = {0, low, high, most_price};
-    for (double factor : {0.1, 0.4, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997, 1.003, 1.01, 1.03, 1.07, 1.17, 1.4, 2.5, 10.0})
-        prices.push_back(static_cast<int64_t>(std::min(static_cast<double>(high) * factor, static_cast<double>(most_price))));
     std::sort(prices.begin(), prices.end());
     prices.erase(std::unique(prices.begin(), prices.end()), prices.end());
     for (int64_t price : prices) lines_.push_back(make_line(price));
@@ -93,6 +98,24 @@ bool Bounds::may(int64_t layer, const Edge &e, int64_t most, int64_t budget) con
         if (line.before[from] + scaled(e.low_ns) + priced(line.price, takes) + line.after[to] - priced(line.price, budget) > scaled(most)) return false;
     }
     return true;
+}
+
+void Bounds::priced_with(const std::vector<Priced> &items, std::vector<Wide> &out) const {
+    out.assign(lines_.size(), no_way);
+    for (size_t l = 0; l < lines_.size(); ++l)
+        for (const Priced &item : items) {
+            const auto from = static_cast<size_t>(item.layer), to = from + static_cast<size_t>(item.edge->arc.count);
+            const Wide before = lines_[l].before[from], after = lines_[l].after[to];
+            if (before == no_way || after == no_way) continue;
+            const int64_t takes = to == edges_.size() ? item.edge->tail : item.edge->arc.left;
+            out[l] = std::min(out[l], before + scaled(item.edge->low_ns) + priced(lines_[l].price, takes) + after);
+        }
+}
+
+int64_t Bounds::at_least(const std::vector<Wide> &priced_ns, int64_t budget) const {
+    Wide most = 0;
+    for (size_t l = 0; l < lines_.size(); ++l) most = std::max(most, priced_ns[l] - priced(lines_[l].price, budget));
+    return most >= scaled(infinite) ? infinite : whole(most);
 }
 
 void Bounds::through(int64_t layer, const Steps &steps, std::vector<int64_t> &out) const {

@@ -20,13 +20,23 @@ using Edges = std::vector<std::vector<Edge>>;  // by layer
 class Bounds {
 public:
     // Prices that suit the budget; edges may change afterwards, to others that cost no less.
-    Bounds(const Edges &edges, int64_t budget);
+    Bounds(const Edges &edges, int64_t budget) : Bounds(edges, std::vector<int64_t>{budget}) {}
+    // For several budgets; the last one is `the budget` below.
+    Bounds(const Edges &edges, const std::vector<int64_t> &budgets);
 
     // Of every plan.
     int64_t all() const;
     // May a plan with this item at this layer cost no more than `most`, with the budget or another one?
     bool may(int64_t layer, const Edge &edge, int64_t most) const { return may(layer, edge, most, budget_); }
     bool may(int64_t layer, const Edge &edge, int64_t most, int64_t budget) const;
+    // For each price, the least that a plan with one of some items can cost, all its bytes paid for.
+    struct Priced {
+        int64_t layer;
+        const Edge *edge;
+    };
+    void priced_with(const std::vector<Priced> &items, std::vector<__int128> &out) const;
+    // What a plan costs at least with such a price list and a budget.
+    int64_t at_least(const std::vector<__int128> &priced, int64_t budget) const;
     // Least bytes that any plan has retained before a layer.
     int64_t least_before(int64_t layer) const { return least_before_[static_cast<size_t>(layer)]; }
     // For each step, of what remains from `layer` on: no plan that goes on so costs less.
@@ -42,7 +52,7 @@ private:
     Line make_line(int64_t price) const;
 
     const Edges &edges_;
-    int64_t layers_, budget_;
+    int64_t budget_;
     std::vector<int64_t> least_before_;
     std::vector<Line> lines_;  // prices rise
 };

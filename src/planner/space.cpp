@@ -197,7 +197,7 @@ void Space::set_limit(int64_t bytes) {
 
 void Space::set_step_cap(int64_t most) {
     const auto tables = static_cast<int64_t>(node_count_) * std::max<int64_t>(depth_, 1) + 1;
-    const auto room = std::clamp((int64_t{16} << 20) / static_cast<int64_t>(sizeof(Step)) / tables, int64_t{1024}, int64_t{65536});
+    const auto room = std::clamp((int64_t{16} << 20) / static_cast<int64_t>(sizeof(Step)) / tables, int64_t{256}, int64_t{65536});
     step_cap_ = static_cast<size_t>(most == 0 ? room : std::min(most, room));
 }
 
@@ -235,9 +235,9 @@ void Space::make(int64_t first, int64_t count, int64_t inner) {
         t.error = std::max(t.error, error);
         merge_.add(way);
     }
-    merge_.run(limit_, t.steps);
-    t.error += thin(t.steps, step_cap_);
-    t.steps.shrink_to_fit();
+    merge_.run(limit_, steps_);
+    t.error += thin(steps_, step_cap_);
+    t.steps.assign(steps_.begin(), steps_.end());  // no more room than it takes
     t.made = true;
 }
 

@@ -88,6 +88,7 @@ private:
     int64_t limit_ = -1;
     size_t step_cap_ = SIZE_MAX;
     Merge merge_;
+    Steps steps_;
     std::vector<Arc> arcs_;
 };
 

@@ -66,18 +66,19 @@ bool Merge::advance(Stream &s, int64_t best, Head &head) {
     while (true) {
         // Each list alone must come down to what the other at its cheapest would leave to it; then one step of either.
         const int64_t most = best - s.ns, rest_most = most - s.inner_end[-1].ns, inner_most = most - s.rest_end[-1].ns;
-        int64_t bytes = infinite;
+        int64_t bytes = head.bytes;
         if (s.rest->ns >= rest_most || s.inner->ns >= inner_most) {
             if (s.rest_end[-1].ns >= rest_most) return false;
-            bytes = head.bytes;
             if (s.rest->ns >= rest_most) bytes = std::max(bytes, first_below(s.rest, s.rest_end, rest_most)->bytes + s.left);
             if (s.inner->ns >= inner_most) bytes = std::max(bytes, first_below(s.inner, s.inner_end, inner_most)->bytes);
+            s.rest = last_within(s.rest, s.rest_end, bytes - s.left);
+            s.inner = last_within(s.inner, s.inner_end, bytes);
         } else {
-            if (s.rest + 1 != s.rest_end) bytes = s.rest[1].bytes + s.left;
-            if (s.inner + 1 != s.inner_end) bytes = std::min(bytes, s.inner[1].bytes);
+            const int64_t rest = s.rest + 1 != s.rest_end ? s.rest[1].bytes + s.left : infinite;
+            const int64_t inner = s.inner + 1 != s.inner_end ? s.inner[1].bytes : infinite;
+            bytes = std::min(rest, inner);
+            s.rest += rest == bytes, s.inner += inner == bytes;
         }
-        s.rest = last_within(s.rest, s.rest_end, bytes - s.left);
-        s.inner = last_within(s.inner, s.inner_end, bytes);
         head.bytes = bytes;
         head.ns = s.ns + s.rest->ns + s.inner->ns;
         if (head.ns < best) return true;
