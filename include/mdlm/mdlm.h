@@ -112,7 +112,7 @@ enum {
     MDLM_ERROR_STATE = 20,    /* right call, wrong moment: not reserved, tape empty, parameters changed since */
     MDLM_ERROR_BUSY = 21,     /* another thread is inside a call on this context */
     MDLM_ERROR_MEMORY = 40,   /* an allocation failed */
-    MDLM_ERROR_BUDGET = 41,   /* the plan needs more than max_bytes */
+    MDLM_ERROR_BUDGET = 41,   /* the plan needs more than max_bytes, or no plan fits in memory_budget */
     MDLM_ERROR_THREAD = 42,   /* a thread could not be made */
     MDLM_ERROR_DEVICE = 43,   /* the device's library returned an error */
     MDLM_ERROR_CALLBACK = 44, /* a function of yours returned an error */
@@ -275,14 +275,20 @@ typedef struct mdlm_config {
     uint32_t recompute_modules;           /* MDLM_MODULE bits for selective (default 0 = qkv,core_attn; Megatron's is core_attn) */
     int32_t distribute_saved_activations; /* each rank keeps 1/t of a unit's input; needs t > 1, full and a method (default 0) */
     int32_t cpu_offloading;               /* saved tensors of the first cpu_offloading_num_layers layers wait on the host; with full
-                                             the units' inputs (default 0). MegaDLMs refuses it together with recompute */
+                                             the units' inputs (default 0). MegaDLMs refuses it together with recompute. With a
+                                             memory_budget: the planner may use the host for those layers */
     int64_t cpu_offloading_num_layers;    /* (range 1 .. num_layers with cpu_offloading, default 0) */
+    /* the planner */
+    int64_t memory_budget;                /* bytes: the fastest plan whose peak fits is found, instead of the recompute settings, which
+                                             it excludes; as text also "40GiB", "1.5 GB" (range >= 0, default 0 = off) */
+    int32_t memory_budget_includes_parameters; /* the budget holds parameters and gradients too, not the arena alone (default 0) */
 } mdlm_config;
 
 /* clang-format off */
 #define MDLM_CONFIG_INIT { sizeof(mdlm_config), 0, 0, 0, 0, 0, 0, 0, MDLM_NORM_LAYERNORM, 0, 1e-5, 0, 1, 1, 0, MDLM_ACT_GELU, \
     MDLM_POSITION_ROPE, 10000.0, 1.0, 0, 0, 8.0, 1.0, 4.0, 8192, 1.0, MDLM_MASK_CAUSAL, 0, -1, -1, 0.0, MDLM_ATTENTION_AUTO, \
-    0.0, 0.0, 0, MDLM_DTYPE_F32, MDLM_DTYPE_DEFAULT, 0.02, 0.0, 1, 0, MDLM_RECOMPUTE_NONE, MDLM_METHOD_NONE, 0, 0, 0, 0, 0 }
+    0.0, 0.0, 0, MDLM_DTYPE_F32, MDLM_DTYPE_DEFAULT, 0.02, 0.0, 1, 0, MDLM_RECOMPUTE_NONE, MDLM_METHOD_NONE, 0, 0, 0, 0, 0, \
+    0, 0 }
 /* clang-format on */
 
 /* Sets every field that fits into struct_size to its default. struct_size = sizeof(mdlm_config) of the caller. */
@@ -413,6 +419,24 @@ typedef struct mdlm_op_event {
    throw or jump out, and its own time falls between two events. API version 2. */
 MDLM_API mdlm_status mdlm_context_set_observer(mdlm_context *context, void (*observer)(void *payload, const mdlm_op_event *event), void *payload);
 
+/* ------------------------------------------------------------------------------------------------------- device tables
+
+What a device's operations cost, for predicting times and for the planner: rates of matmul per dtype and of attention, bandwidths, and
+a fixed time per operation. A table is text: the name of one of the library's, or JSON as mdlm_device_table writes it. Times follow from
+table, config and shape by integer arithmetic, so ranks that have the same table make the same plan. */
+
+/* Name of a table with an index (NULL past the end): "cpu", "A100-40GB", "A100-80GB", "H100", "H200". All but "cpu" are from public
+   datasheets, dense peak rates times a stated share; they have a fixed cap of scratch per call. The text is the library's. */
+MDLM_API const char *mdlm_device_table_name(int32_t index);
+/* A table as JSON. table: a name (NOT_FOUND) or JSON (FORMAT names the place). */
+MDLM_API mdlm_status mdlm_device_table(const char *table, char *buf, size_t cap, size_t *out_len);
+/* Measures the context's device with its own kernels, in well under a second, and makes the result the context's table. Times differ from
+   run to run: save it (mdlm_context_get_device_table) and hand the same to all ranks. UNSUPPORTED for a dtype that the device does not have. */
+MDLM_API mdlm_status mdlm_context_calibrate(mdlm_context *context, mdlm_dtype dtype);
+/* The context's table as JSON, and another instead (a name, or JSON). Before the first calibration it is "cpu". */
+MDLM_API mdlm_status mdlm_context_get_device_table(const mdlm_context *context, char *buf, size_t cap, size_t *out_len);
+MDLM_API mdlm_status mdlm_context_set_device_table(mdlm_context *context, const char *table);
+
 /* -------------------------------------------------------------------------------------------------------- shape, plan */
 
 /* What is reserved: upper bounds, within which shapes may change from batch to batch. */
@@ -456,12 +480,15 @@ typedef struct mdlm_target {
     size_t struct_size;
     mdlm_device_kind device; /* (default CPU) */
     int32_t num_threads;     /* scratch grows with it (default 0 = all cores this process may use) */
+    const char *device_table;/* what operations cost there: a name or JSON, see device tables (default NULL = "cpu"). A table with a cap
+                                of scratch stands for a device that need not be here, and device and num_threads do not matter */
 } mdlm_target;
-#define MDLM_TARGET_INIT { sizeof(mdlm_target), MDLM_DEVICE_CPU, 0 }
+#define MDLM_TARGET_INIT { sizeof(mdlm_target), MDLM_DEVICE_CPU, 0, NULL }
 MDLM_API mdlm_status mdlm_target_init(mdlm_target *target, size_t struct_size);
 
-/* The plan that the config's recompute settings ask for. config, shape and target (NULL = defaults) are copied. A plan belongs to no
-   context and is free of threads: do not use one from two at once. */
+/* The plan that the config's recompute settings ask for, or, with a memory_budget, the fastest that fits (BUDGET names the smallest budget
+   that any plan fits in). config, shape and target (NULL = defaults) are copied. A plan belongs to no context and is free of threads: do
+   not use one from two at once. */
 MDLM_API mdlm_status mdlm_plan_create(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, mdlm_plan **out);
 MDLM_API void mdlm_plan_destroy(mdlm_plan *plan);
 /* Storage of one tensor of one layer (0 .. num_layers - 1; num_layers is the final norm, whose only tensor is "input"; -1 = all
@@ -489,11 +516,37 @@ typedef struct mdlm_plan_layer {
     uint64_t replayed_flops;       /* and their floating point operations, at the reserved shape */
     uint64_t forward_flops;
     uint64_t backward_flops;       /* without the replay */
+    uint64_t forward_ns;           /* predicted times, by the target's table */
+    uint64_t backward_ns;          /* without what is next */
+    uint64_t extra_ns;             /* replay, gathering of shards, copies to and from the host that nothing hides */
 } mdlm_plan_layer;
-#define MDLM_PLAN_LAYER_INIT { sizeof(mdlm_plan_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define MDLM_PLAN_LAYER_INIT { sizeof(mdlm_plan_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 MDLM_API mdlm_status mdlm_plan_layer_init(mdlm_plan_layer *info, size_t struct_size);
 MDLM_API mdlm_status mdlm_plan_get_layer(const mdlm_plan *plan, int64_t layer, mdlm_plan_layer *info);
 MDLM_API mdlm_status mdlm_plan_memory(const mdlm_plan *plan, mdlm_memory *memory);
+
+/* Predicted times of one micro-batch, and what is proven of a plan that the planner made. After an edit the times are those of the edited
+   plan, and nothing is proven of it. */
+typedef struct mdlm_plan_cost {
+    size_t struct_size;
+    uint64_t forward_ns;
+    uint64_t backward_ns;           /* without what is next */
+    uint64_t extra_ns;              /* of the plan: replay, gathering of shards, copies that nothing hides */
+    uint64_t budget_bytes;          /* memory_budget; 0 = the plan was not made for one */
+    uint64_t minimum_budget_bytes;  /* smallest budget, counted alike, in which any plan fits */
+    uint64_t gap_ns;                /* extra_ns is at most this much above the least of any plan that fits; 0 when optimal */
+    int32_t budget_includes_parameters; /* both budgets hold parameters and gradients too */
+    int32_t optimal;                /* no plan that fits has a smaller extra_ns, by this table: over single layers with any set of tensors
+                                       kept, and over units of up to 8 layers that are replayed together */
+} mdlm_plan_cost;
+#define MDLM_PLAN_COST_INIT { sizeof(mdlm_plan_cost), 0, 0, 0, 0, 0, 0, 0, 0 }
+MDLM_API mdlm_status mdlm_plan_cost_init(mdlm_plan_cost *cost, size_t struct_size);
+MDLM_API mdlm_status mdlm_plan_get_cost(const mdlm_plan *plan, mdlm_plan_cost *cost);
+/* What any budget buys: the planner's best plans, peak_bytes[i] rising (of the arena) and extra_ns[i] falling. Writes the first cap of them
+   to each array (NULL allowed with cap 0) and their number to *out_count. config's memory_budget is not looked at. With several tapes and
+   cpu_offloading not every size of staging is tried, and a plan for one of the budgets may be better. */
+MDLM_API mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, uint64_t *peak_bytes,
+                                        uint64_t *extra_ns, size_t cap, size_t *out_count);
 /* A table to read: units, storage of each tensor, bytes, replay. */
 MDLM_API mdlm_status mdlm_plan_print(const mdlm_plan *plan, char *buf, size_t cap, size_t *out_len);
 /* JSON with one entry per layer and a digest of config, shape and t. from_json: config, shape and target must be those that the
@@ -511,11 +564,11 @@ typedef struct mdlm_block mdlm_block;
 MDLM_API mdlm_status mdlm_block_create(mdlm_context *context, const mdlm_config *config, mdlm_block **out);
 MDLM_API void mdlm_block_destroy(mdlm_block *block);
 /* The plan that mdlm_block_reserve(block, shape, NULL) would take: as mdlm_plan_create, for this block's frozen parameters and this
-   context's device and threads. Change it with mdlm_plan_set and hand it to reserve. */
+   context's device, threads and table. Change it with mdlm_plan_set and hand it to reserve. */
 MDLM_API mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_plan **out);
 /* Allocates everything that running needs: parameters and gradients (the first time, unless bound), the arena, host storage,
    the tape pool. plan: what each layer keeps; only its units and storages are used, so one from JSON or for other bounds will do
-   (NULL = the config's settings). Again with another shape or plan: parameters and gradients stay. STATE while tapes exist, BUDGET past
+   (NULL = the config's settings or memory_budget). Again with another shape or plan: parameters and gradients stay. STATE while tapes exist, BUDGET past
    max_bytes (the text says the peak), MEMORY; after a failure the reservation is what it was before. */
 MDLM_API mdlm_status mdlm_block_reserve(mdlm_block *block, const mdlm_shape *shape, const mdlm_plan *plan);
 /* Memory of the reservation; STATE before the first. */
@@ -661,6 +714,24 @@ MDLM_API mdlm_status mdlm_backward_options_init(mdlm_backward_options *options, 
    its forward; gradients dirty after a backward that failed inside (zero them, or overwrite). After a failure inside the tape is empty
    and the gradients are dirty. */
 MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
+
+/* ----------------------------------------------------------------------------------------------------- abstract chains */
+
+/* The planner for layers that are not the library's: a chain of layers, each with policies that say what they retain, need and cost, in
+   JSON of format "mdlm-chain", version 1 (`mdlm plan --help` explains it). text need not end with 0. FORMAT or OVERFLOW names the place of a
+   fault. Both functions need no context, may run on any threads at once, and write JSON. A text that is longer than cap is computed
+   again by the next call: start with a buffer that is likely to do. API version 2.
+
+   The plan with the least extra time whose peak is at most budget_bytes; of those the one with the lowest peak; of those the first by the order of
+   policies. {"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 24, "extra_ns": 15, "minimum_budget_bytes": 21, "plan": [...]};
+   with feasible false only minimum_budget_bytes follows, the smallest budget that would do. label_cap bounds time and memory: as many
+   partial plans are kept for each layer (0 = 48 MiB of them in all). If more were needed, optimal is false and no plan takes
+   less than extra_ns - gap_ns. */
+MDLM_API mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, int64_t label_cap, char *buf, size_t cap,
+                                      size_t *out_len);
+/* All plans that are best at some budget: {"frontier": [{"peak_bytes": 21, "extra_ns": 15, "plan": [...]}, ...], "optimal": true, "gap_ns": 0}, peaks rise
+   and times fall. label_cap as above (0 = 65536); with optimal false a plan may take up to gap_ns less at some budget. */
+MDLM_API mdlm_status mdlm_chain_frontier(const char *text, size_t length, int64_t label_cap, char *buf, size_t cap, size_t *out_len);
 
 #ifdef __cplusplus
 }

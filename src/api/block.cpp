@@ -1,5 +1,6 @@
 #include "api/objects.hpp"
 #include "base/structs.hpp"
+#include "block/rotary.hpp"
 
 using namespace mdlm;
 
@@ -19,7 +20,8 @@ mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_pla
         const mdlm_shape s = take(shape, "shape");
         not_null(out, "out");
         Block &b = block->block;
-        *out = new mdlm_plan(Plan(b.config().raw, s, b.engine().device->traits(), b.params().trains()));
+        *out = new mdlm_plan(Plan(b.config().raw, s, b.engine().device->traits(), b.params().trains(), b.engine().table,
+                                 rotary_table_bytes(b.config(), s.seq_length)));
     });
 }
 

@@ -3,6 +3,7 @@
 #include "api/objects.hpp"
 #include "api/text.hpp"
 #include "base/structs.hpp"
+#include "block/calibrate.hpp"
 
 using namespace mdlm;
 
@@ -101,6 +102,29 @@ mdlm_status mdlm_context_copy(mdlm_context *context, void *destination, const vo
         not_null(destination, "destination");
         not_null(source, "source");
         context->engine.device->copy(destination, source, bytes);
+    });
+}
+
+mdlm_status mdlm_context_calibrate(mdlm_context *context, mdlm_dtype dtype) {
+    return call(context, "context", [&] {
+        if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64) fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
+        context->engine.table = calibrate(context->engine, static_cast<DType>(dtype));
+    });
+}
+
+mdlm_status mdlm_context_get_device_table(const mdlm_context *context, char *buf, size_t cap, size_t *out_len) {
+    return call(context, "context", [&] { write_text(to_json(context->engine.table), buf, cap, out_len); });
+}
+
+mdlm_status mdlm_context_set_device_table(mdlm_context *context, const char *table) {
+    return call(context, "context", [&] {
+        not_null(table, "table");
+        DeviceTable t = device_table(table);
+        // The bytes of a context's plans are those of its device.
+        if (t.scratch_bytes != 0)
+            fail(MDLM_ERROR_UNSUPPORTED, "device table %.60s: it has a cap of scratch and stands for another device than this context's",
+                 t.name.c_str());
+        context->engine.table = std::move(t);
     });
 }
 

@@ -1,17 +1,24 @@
 #include "api/objects.hpp"
 #include "api/text.hpp"
 #include "base/structs.hpp"
+#include "block/rotary.hpp"
 
 using namespace mdlm;
 
 namespace {
 
-Plan make(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target) {
-    const mdlm_config c = take(config, "config");
+// A budget is for plans that are to be found.
+Plan make(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, bool with_budget) {
+    mdlm_config c = take(config, "config");
+    if (!with_budget) validate(c), c.memory_budget = c.memory_budget_includes_parameters = 0;
     const mdlm_shape s = take(shape, "shape");
     const mdlm_target t = target != nullptr ? take(target, "target") : defaults<mdlm_target>();
-    return Plan(c, s, traits_of(t.device, t.num_threads), {});
+    DeviceTable table = device_table(t.device_table != nullptr ? t.device_table : "cpu");
+    const Traits traits = table.scratch_bytes != 0 ? Traits{} : traits_of(t.device, t.num_threads);
+    return Plan(c, s, traits, {}, std::move(table), rotary_table_bytes(resolve(c), s.seq_length));
 }
+
+uint64_t u(int64_t v) { return static_cast<uint64_t>(v); }
 
 Storage storage_of(mdlm_storage s) {
     if (s < MDLM_KEEP || s > MDLM_HOST) fail(MDLM_ERROR_ARGUMENT, "storage = %d: expected one of MDLM_KEEP, _REPLAY, _SHARD, _HOST", s);
@@ -23,7 +30,7 @@ Storage storage_of(mdlm_storage s) {
 mdlm_status mdlm_plan_create(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, mdlm_plan **out) {
     return guard([&] {
         not_null(out, "out");
-        *out = new mdlm_plan(make(config, shape, target));
+        *out = new mdlm_plan(make(config, shape, target, true));
     });
 }
 
@@ -70,9 +77,10 @@ mdlm_status mdlm_plan_get_layer(const mdlm_plan *plan, int64_t layer, mdlm_plan_
             fail(MDLM_ERROR_ARGUMENT, "layer = %lld: expected 0 .. %zu", (long long)layer, b.items.size() - 1);
         const ItemPlan &p = b.items[layer];
         const Unit &unit = plan->plan.policies().unit_of(layer);
-        const auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
+        const ItemTimes t = plan->plan.times()[layer];
         const mdlm_plan_layer l = {sizeof l, unit.first, unit.count, u(p.saved_bytes), u(p.host_bytes), u(p.forward_bytes), u(p.backward_bytes),
-                                   u(p.most_alive_bytes), u(p.replayed_ops), u(p.replayed_flops), u(p.forward_flops), u(p.backward_flops)};
+                                   u(p.most_alive_bytes), u(p.replayed_ops), u(p.replayed_flops), u(p.forward_flops), u(p.backward_flops),
+                                   u(t.forward_ns), u(t.backward_ns), u(t.extra_ns)};
         give(info, l, "info");
     });
 }
@@ -82,6 +90,37 @@ mdlm_status mdlm_plan_memory(const mdlm_plan *plan, mdlm_memory *memory) {
         not_null(plan, "plan");
         const Plan &p = plan->plan;
         give(memory, memory_of(p.block_plan(), p.config(), p.shape().seq_length, p.parameter_bytes(), p.gradient_bytes()), "memory");
+    });
+}
+
+mdlm_status mdlm_plan_get_cost(const mdlm_plan *plan, mdlm_plan_cost *cost) {
+    return guard([&] {
+        not_null(plan, "plan");
+        const ItemTimes t = sum(plan->plan.times());
+        const Plan::Proof &p = plan->plan.proof();
+        const mdlm_plan_cost c = {sizeof c, u(t.forward_ns), u(t.backward_ns), u(t.extra_ns), u(p.budget_bytes), u(p.minimum_budget_bytes),
+                                  u(p.gap_ns), p.includes_parameters, p.optimal};
+        give(cost, c, "cost");
+    });
+}
+
+mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, uint64_t *peak_bytes,
+                               uint64_t *extra_ns, size_t cap, size_t *out_count) {
+    return guard([&] {
+        if (cap != 0) not_null(peak_bytes, "peak_bytes"), not_null(extra_ns, "extra_ns");
+        not_null(out_count, "out_count");
+        const std::vector<BudgetPoint> points = make(config, shape, target, false).frontier();
+        for (size_t i = 0; i < std::min(cap, points.size()); ++i) peak_bytes[i] = u(points[i].peak_bytes), extra_ns[i] = u(points[i].extra_ns);
+        *out_count = points.size();
+    });
+}
+
+const char *mdlm_device_table_name(int32_t index) { return device_table_name(index); }
+
+mdlm_status mdlm_device_table(const char *table, char *buf, size_t cap, size_t *out_len) {
+    return guard([&] {
+        not_null(table, "table");
+        write_text(to_json(device_table(table)), buf, cap, out_len);
     });
 }
 
@@ -104,7 +143,7 @@ mdlm_status mdlm_plan_from_json(const mdlm_config *config, const mdlm_shape *sha
     return guard([&] {
         not_null(text, "text");
         not_null(out, "out");
-        Plan plan = make(config, shape, target);
+        Plan plan = make(config, shape, target, false);
         from_json(plan, {text, length});
         *out = new mdlm_plan(std::move(plan));
     });

@@ -53,6 +53,8 @@ struct Config {
     uint32_t recompute_modules;       // not 0 with selective, else 0
     bool distribute_saved_activations;
     int64_t cpu_offloading_num_layers;  // 0 = no offloading
+    int64_t memory_budget;              // 0 = none
+    bool memory_budget_includes_parameters;
     uint64_t digest;                  // of the model: everything except how it is recomputed, offloaded and initialised
 
     bool gated() const { return activation_func == MDLM_ACT_SWIGLU || activation_func == MDLM_ACT_GEGLU; }

@@ -89,6 +89,8 @@ Config resolve(const mdlm_config &raw) {
         c.recompute_modules = raw.recompute_modules != 0 ? raw.recompute_modules : uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN};
     c.distribute_saved_activations = raw.distribute_saved_activations != 0;
     c.cpu_offloading_num_layers = raw.cpu_offloading_num_layers;
+    c.memory_budget = raw.memory_budget;
+    c.memory_budget_includes_parameters = raw.memory_budget_includes_parameters != 0;
     c.digest = model_digest(c);
     return c;
 }

@@ -36,6 +36,7 @@ public:
         recompute();
         distribute();
         offload();
+        budget();
     }
 
     // At most what an error line holds: the last reasons are counted instead of cut.
@@ -156,6 +157,21 @@ private:
         if (c.cpu_offloading == 0 && count != 0) broken("cpu_offloading_num_layers = %lld: only with cpu_offloading", count);
         if (c.cpu_offloading != 0 && good({"num_layers"}) && (count < 1 || count > c.num_layers))
             broken("cpu_offloading_num_layers = %lld: expected 1 .. %lld (num_layers) with cpu_offloading", count, ll(c.num_layers));
+    }
+
+    // The planner decides what these say.
+    void budget() {
+        if (!good({"memory_budget", "memory_budget_includes_parameters"})) return;
+        if (c.memory_budget == 0) {
+            if (c.memory_budget_includes_parameters != 0) broken("memory_budget_includes_parameters: only with memory_budget");
+            return;
+        }
+        std::string given;
+        for (const char *key : {"recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules",
+                                "distribute_saved_activations"})
+            if (good({key}) && !table::is_default(c, *table::find(key)))
+                given += (given.empty() ? "" : ", ") + std::string(key) + " = " + text(key);
+        if (!given.empty()) broken("memory_budget = %lld excludes %s: the planner decides what is replayed", ll(c.memory_budget), given.c_str());
     }
 };
 

@@ -47,6 +47,11 @@ constexpr Field integer(const char *key, size_t offset, Part part, int64_t low, 
     return {key, wide ? Kind::int64 : Kind::int32, offset, {.low = low, .high = high < most ? high : most}, {}, part};
 }
 template <class Member>
+constexpr Field bytes(const char *key, size_t offset, Part part) {
+    static_assert(std::is_same_v<Member, int64_t>);
+    return {key, Kind::bytes, offset, {.low = 0, .high = none}, {}, part};
+}
+template <class Member>
 constexpr Field real(const char *key, size_t offset, Part part, Range range, const char *flag = nullptr) {
     static_assert(std::is_same_v<Member, double>);
     return {key, Kind::real, offset, range, {}, part, flag};
@@ -117,6 +122,8 @@ constexpr Field settings[] = {
     SETTING(boolean, distribute_saved_activations, how_it_runs),
     SETTING(boolean, cpu_offloading, how_it_runs),
     SETTING(integer, cpu_offloading_num_layers, how_it_runs, 0, none),
+    SETTING(bytes, memory_budget, how_it_runs),
+    SETTING(boolean, memory_budget_includes_parameters, how_it_runs),
 };
 #undef SETTING
 
@@ -131,7 +138,7 @@ const Field *find(std::string_view key) {
 }
 
 bool is_default(const mdlm_config &config, const Field &field) {
-    const size_t bytes = field.kind == Kind::int64 || field.kind == Kind::real ? 8 : 4;
+    const size_t bytes = field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::real ? 8 : 4;
     const mdlm_config initial = defaults<mdlm_config>();
     return std::memcmp(reinterpret_cast<const char *>(&config) + field.offset, reinterpret_cast<const char *>(&initial) + field.offset,
                        bytes) == 0;

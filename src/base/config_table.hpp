@@ -10,7 +10,7 @@
 
 namespace mdlm::table {
 
-enum class Kind { int64, int32, boolean, real, enumeration, modules };
+enum class Kind { int64, bytes, int32, boolean, real, enumeration, modules };  // bytes: an int64, as text also "40GiB"
 
 // A name of an enumeration's value. The first name of a value is the one that is written; the others are read too.
 struct Name {

@@ -1,8 +1,10 @@
 // Settings from and to text. Numbers do not depend on the locale, and doubles are written with the fewest digits that read back the same.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/config.hpp"
 #include "base/config_table.hpp"
@@ -25,7 +27,7 @@ void store(mdlm_config &config, const Field &field, T value) {
 
 // Any kind but a real number.
 int64_t whole(const mdlm_config &config, const Field &field) {
-    if (field.kind == Kind::int64) return load<int64_t>(config, field);
+    if (field.kind == Kind::int64 || field.kind == Kind::bytes) return load<int64_t>(config, field);
     return field.kind == Kind::modules ? int64_t{load<uint32_t>(config, field)} : int64_t{load<int32_t>(config, field)};
 }
 
@@ -76,6 +78,7 @@ std::string expected(const Field &field, bool with_numbers) {
         const int64_t most = field.kind == Kind::int64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
         return r.high == most ? "an integer >= " + number(r.low) : "an integer in " + number(r.low) + " .. " + number(r.high);
     }
+    case Kind::bytes: return with_numbers ? "bytes >= 0" : "bytes >= 0, a number alone or with KB, KiB, MB, MiB, GB, GiB, TB or TiB";
     case Kind::real:
         if (std::isinf(r.real_high)) return (r.low_open ? "a number > " : "a number >= ") + number(r.real_low);
         return std::string("a number in ") + (r.low_open ? "(" : "[") + number(r.real_low) + ", " + number(r.real_high) +
@@ -92,6 +95,37 @@ std::string expected(const Field &field, bool with_numbers) {
         between = ", ";
     }
     return list;
+}
+
+// "1048576", "40GiB", "1.5 GB": digits after the point are cut at whole bytes.
+bool read_bytes(std::string_view text, int64_t &value) {
+    const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    if (!read(text.substr(0, digits), value)) return false;
+    text.remove_prefix(digits);
+    int64_t part = 0, parts = 1;
+    if (text.starts_with('.')) {
+        const size_t end = std::min(text.find_first_not_of("0123456789", 1), text.size());
+        if (end == 1 || end > 10) return false;
+        for (size_t i = 1; i < end; ++i) part = part * 10 + (text[i] - '0'), parts *= 10;
+        text.remove_prefix(end);
+    }
+    if (text.starts_with(' ')) text.remove_prefix(1);
+    int64_t unit = 1;
+    if (!text.empty() && !same(text, "B")) {
+        int power = 0;
+        for (const char *name : {"K", "M", "G", "T"}) {
+            ++power;
+            for (const auto &[tail, base] : {std::pair<const char *, int64_t>{"B", 1000}, {"iB", 1024}})
+                if (same(text, name + std::string(tail)))
+                    for (int i = 0; i < power; ++i) unit *= base;
+        }
+        if (unit == 1) return false;
+    }
+    if (unit == 1 && parts > 1) return false;  // a part of a byte
+    const __int128 all = static_cast<__int128>(value) * unit + static_cast<__int128>(part) * unit / parts;
+    if (all > std::numeric_limits<int64_t>::max()) return false;
+    value = static_cast<int64_t>(all);
+    return true;
 }
 
 bool parse_modules(const Field &field, std::string_view text, uint32_t &bits) {
@@ -114,6 +148,12 @@ bool read_value(mdlm_config &config, const Field &field, std::string_view text) 
     case Kind::int64: {
         int64_t value = 0;
         if (!read(text, value)) return false;
+        store(config, field, value);
+        return true;
+    }
+    case Kind::bytes: {
+        int64_t value = 0;
+        if (!read_bytes(text, value)) return false;
         store(config, field, value);
         return true;
     }
@@ -164,7 +204,7 @@ bool has_text(const mdlm_config &config, const Field &field) {
 std::string text(const mdlm_config &config, const Field &field) {
     if (field.kind == Kind::real) return number(load<double>(config, field));
     const int64_t value = whole(config, field);
-    if (!has_text(config, field) || field.kind == Kind::int64 || field.kind == Kind::int32) return number(value);
+    if (!has_text(config, field) || field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::int32) return number(value);
     if (field.kind == Kind::boolean) return value != 0 ? "true" : "false";
     if (field.kind == Kind::enumeration) return named(field, value)->text;
     if (value == 0) return "default";
@@ -180,7 +220,7 @@ std::string out_of_range(const mdlm_config &config, const Field &field) {
     if (field.kind == Kind::real) {
         const double v = load<double>(config, field);  // comparisons with NaN are false
         inside = std::isfinite(v) && (r.low_open ? v > r.real_low : v >= r.real_low) && (r.high_open ? v < r.real_high : v <= r.real_high);
-    } else if (field.kind == Kind::int64 || field.kind == Kind::int32) {
+    } else if (field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::int32) {
         const int64_t v = whole(config, field);
         inside = v >= r.low && v <= r.high;
         if (!inside && is_default(config, field)) return field.key + (" is not set: expected " + expected(field, true));

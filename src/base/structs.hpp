@@ -28,6 +28,7 @@ MDLM_STRUCT(mdlm_shape, MDLM_SHAPE_INIT, seq_length);
 MDLM_STRUCT(mdlm_memory, MDLM_MEMORY_INIT, peak_bytes);
 MDLM_STRUCT(mdlm_target, MDLM_TARGET_INIT, device);
 MDLM_STRUCT(mdlm_plan_layer, MDLM_PLAN_LAYER_INIT, unit_first);
+MDLM_STRUCT(mdlm_plan_cost, MDLM_PLAN_COST_INIT, forward_ns);
 MDLM_STRUCT(mdlm_param_desc, MDLM_PARAM_DESC_INIT, name);
 MDLM_STRUCT(mdlm_batch, MDLM_BATCH_INIT, seq_length);
 MDLM_STRUCT(mdlm_io, MDLM_IO_INIT, ndim);

@@ -5,6 +5,7 @@
 #include "block/memory.hpp"
 #include "comm/comm.hpp"
 #include "device/device.hpp"
+#include "plan/device_table.hpp"
 
 namespace mdlm {
 
@@ -22,6 +23,7 @@ struct Engine {
     Memory shared_scratch;  // of blocks reserved with share_scratch
     std::unique_ptr<Device> device;
     std::unique_ptr<Comm> comm;
+    DeviceTable table = device_table("cpu");  // for the planner
     Observer observer;
     // Reserved now, all blocks.
     int64_t arena_bytes = 0, host_bytes = 0, parameter_bytes = 0, gradient_bytes = 0;

@@ -4,6 +4,7 @@
 #include "base/sizes.hpp"
 #include "block/reservation.hpp"
 #include "block/rotary.hpp"
+#include "plan/plan.hpp"
 
 namespace mdlm {
 
@@ -26,8 +27,13 @@ void Block::reserve(const mdlm_shape &shape, const Policies *policies) {
             if (tape->taken) fail(MDLM_ERROR_STATE, "reserve: tapes of the last reservation exist: expected them destroyed first");
     auto r = std::make_unique<Reservation>();
     r->shape = shape;
-    r->plan = make_block_plan(plan_input(config_, shape, programs_, policies != nullptr ? *policies : policies_of(config_, programs_),
-                                         params_.trains(), engine_.device->traits()));
+    const Traits traits = engine_.device->traits();
+    Policies own;
+    if (policies == nullptr) {
+        own = Plan(config_.raw, shape, traits, params_.trains(), engine_.table, rotary_table_bytes(config_, shape.seq_length)).policies();
+        policies = &own;
+    }
+    r->plan = make_block_plan(plan_input(config_, shape, programs_, *policies, params_.trains(), traits));
     const BlockPlan &plan = *r->plan;
     if (shape.max_bytes != 0 && static_cast<uint64_t>(plan.peak_bytes) > shape.max_bytes)
         fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes, (long long)plan.peak_bytes);

@@ -16,7 +16,7 @@ int64_t nanoseconds(Clock::time_point t) { return std::chrono::duration_cast<std
 
 mdlm_work work_of(const Cost &cost) {
     if (cost.flops == 0) return MDLM_WORK_TRANSFER;
-    return !cost.matmul ? MDLM_WORK_OTHER : cost.n > 0 ? MDLM_WORK_MATMUL : MDLM_WORK_ATTENTION;
+    return !cost.matmul() ? MDLM_WORK_OTHER : cost.n > 0 ? MDLM_WORK_MATMUL : MDLM_WORK_ATTENTION;
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ void Runner::run_steps(const Entry &e) {
         }
         if (s.replay || e.replay) {
             counts_.replayed_ops += 1, counts_.replayed_flops += flops;
-            if (cost.matmul) counts_.replayed_matmul_flops += flops;
+            if (cost.matmul()) counts_.replayed_matmul_flops += flops;
         } else if (s.backward) {
             counts_.backward_ops += 1, counts_.backward_flops += flops;
         } else {

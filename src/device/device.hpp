@@ -27,6 +27,7 @@ struct KernelSize {
 struct Traits {
     mdlm_device_kind kind = MDLM_DEVICE_CPU;
     int32_t threads = 1;
+    int64_t scratch_cap = 0;  // not 0: a device that is only planned for, whose kernels that need scratch take this much
     // Scratch bytes of a kernel; grows with every size in KernelSize and with threads, so that a bound covers all smaller shapes.
     int64_t workspace(Kernel kernel, const KernelSize &size) const;
     bool supports(DType dtype) const;

@@ -13,12 +13,14 @@ namespace {
 }  // namespace
 
 int64_t Traits::workspace(Kernel kernel, const KernelSize &size) const {
+    if (scratch_cap != 0) return scratch_cap;
     if (kind == MDLM_DEVICE_CPU) return cpu_workspace(kernel, size, threads);
     if (kind == MDLM_DEVICE_REFERENCE) return reference_workspace(kernel, size);
     no_such(kind);
 }
 
 bool Traits::supports(DType dtype) const {
+    if (scratch_cap != 0) return dtype != DType::f64;
     if (kind == MDLM_DEVICE_CPU) return cpu_supports(dtype);
     if (kind == MDLM_DEVICE_REFERENCE) return reference_supports(dtype);
     no_such(kind);

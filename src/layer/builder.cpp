@@ -126,6 +126,7 @@ BufferId Builder::attention(const char *name, const QKV &in) {
     s.dtype = c_.params_dtype, s.d = c_.kv_channels;
     s.heads = c_.num_attention_heads / t(), s.groups = c_.num_query_groups / t();
     s.scale = c_.softmax_scale, s.dropout = c_.attention_dropout;
+    s.mask.type = c_.attention_mask_type, s.mask.block = c_.mask_block_size, s.mask.left = c_.window_left, s.mask.right = c_.window_right;
     s.q = in.q_at, s.k = in.k_at, s.v = in.v_at;
     const int64_t width = s.heads * s.d;
     s.context = {0, width, s.heads / s.groups * s.d, s.d};

@@ -21,7 +21,7 @@ public:
     void run(const Call &c) const override {
         c.device.activation_backward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[1], c.in[0], c.out[0]});
     }
-    Cost cost(Extent e) const override { return {12 * elements(e), (2 * inputs() + 1) * elements(e) * size_of(spec_.dtype), false}; }
+    Cost cost(Extent e) const override { return {12 * elements(e), (2 * inputs() + 1) * elements(e) * size_of(spec_.dtype)}; }
     std::vector<int32_t> in_place() const override { return {1}; }
 };
 
@@ -32,7 +32,7 @@ public:
     void run(const Call &c) const override {
         c.device.activation_forward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[0], c.out[0]});
     }
-    Cost cost(Extent e) const override { return {8 * elements(e), (inputs() + 1) * elements(e) * size_of(spec_.dtype), false}; }
+    Cost cost(Extent e) const override { return {8 * elements(e), (inputs() + 1) * elements(e) * size_of(spec_.dtype)}; }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !d.wants(in[0])) return;

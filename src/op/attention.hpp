@@ -11,7 +11,9 @@ struct AttentionSpec {
     HeadLayout context;
     Attention shape(const RunState &state) const;
     KernelSize size(Extent e) const;
+    Mask mask;  // the config's, for the cost; what runs is masked as the batch says
     int64_t flops(Extent e) const;  // of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off
+    int64_t visible_flops(Extent e) const;  // and what is left of them under the mask
 };
 
 // Gradients of q, k and v go to the gradients of the buffers they stand in, each written once.

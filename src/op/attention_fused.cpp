@@ -21,6 +21,20 @@ KernelSize AttentionSpec::size(Extent e) const {
 
 int64_t AttentionSpec::flops(Extent e) const { return mul(mul(2 * e.seq, e.tokens), mul(heads, d)); }
 
+int64_t AttentionSpec::visible_flops(Extent e) const {
+    const bool window = mask.left >= 0 || mask.right >= 0;
+    __int128 pairs = static_cast<__int128>(e.seq) * e.seq;
+    if (mask.type == MDLM_MASK_CAUSAL && !window) {
+        pairs = (pairs + e.seq) / 2;
+    } else if (mask.type != MDLM_MASK_NO_MASK || window) {
+        Mask whole = mask;  // one document over the sequence
+        whole.seq = e.seq;
+        pairs = 0;
+        for (int64_t i = 0; i < e.seq; ++i) pairs += whole.last(i) - whole.first(i);
+    }
+    return static_cast<int64_t>(static_cast<__int128>(flops(e)) * pairs / e.seq / e.seq);
+}
+
 BufferId shared_gradient(Derivative &d, BufferId forward) {
     const BufferId begun = d.gradient(forward);
     return begun != no_buffer ? begun : d.new_gradient(forward);
@@ -47,7 +61,9 @@ public:
         c.device.attention_backward(a);
     }
     // Four products; the fifth, which rebuilds the scores, is the kernel's own replay and not counted.
-    Cost cost(Extent e) const override { return {4 * spec_.flops(e), 2 * qkvo_bytes(spec_, e), true}; }
+    Cost cost(Extent e) const override {
+        return {4 * spec_.flops(e), 2 * qkvo_bytes(spec_, e), Work::attention, mul(5, spec_.visible_flops(e))};
+    }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_backward, spec_.size(e)); }
 
 private:
@@ -67,7 +83,9 @@ public:
         a.workspace = c.workspace;
         c.device.attention_forward(a);
     }
-    Cost cost(Extent e) const override { return {2 * spec_.flops(e), qkvo_bytes(spec_, e), true}; }
+    Cost cost(Extent e) const override {
+        return {2 * spec_.flops(e), qkvo_bytes(spec_, e), Work::attention, mul(2, spec_.visible_flops(e))};
+    }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_forward, spec_.size(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);

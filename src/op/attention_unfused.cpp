@@ -14,6 +14,11 @@ protected:
     int64_t pairs(Extent e) const { return mul(mul(e.tokens, e.seq), spec_.heads); }
     int64_t head_bytes(Extent e) const { return e.tokens * spec_.heads * spec_.d * size_of(spec_.dtype); }
     int64_t pair_bytes(Extent e) const { return pairs(e) * size_of(spec_.dtype); }
+    // Whole products, masked or not.
+    Cost products(Extent e, int64_t count, int64_t bytes) const {
+        const int64_t flops = mul(count, spec_.flops(e));
+        return {flops, bytes, Work::attention, flops};
+    }
     AttentionSpec spec_;
 };
 
@@ -26,7 +31,7 @@ public:
         c.device.attn_scores_backward({spec_.shape(c.state), c.in[0], spec_.q.at(c.in[1], t), spec_.k.at(c.in[2], t),
                                        spec_.q.at(c.out[0], t), spec_.k.at(c.out[1], t), c.workspace});
     }
-    Cost cost(Extent e) const override { return {2 * spec_.flops(e), pair_bytes(e) + 4 * head_bytes(e), true}; }
+    Cost cost(Extent e) const override { return products(e, 2, pair_bytes(e) + 4 * head_bytes(e)); }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attn_scores_backward, spec_.size(e)); }
 };
 
@@ -35,7 +40,7 @@ public:
     using UnfusedOp::UnfusedOp;  // in: dprobabilities, probabilities; out: dscores
     const char *name() const override { return "attention_softmax_backward"; }
     void run(const Call &c) const override { c.device.attn_softmax_backward({spec_.shape(c.state), c.in[1], c.in[0], c.out[0]}); }
-    Cost cost(Extent e) const override { return {4 * pairs(e), 3 * pair_bytes(e), false}; }
+    Cost cost(Extent e) const override { return {4 * pairs(e), 3 * pair_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
 };
 
@@ -48,7 +53,7 @@ public:
         c.device.attn_context_backward({spec_.shape(c.state), c.in[1], spec_.v.at(c.in[2], t), spec_.context.at(c.in[0], t), c.out[0],
                                         spec_.v.at(c.out[1], t), c.workspace});
     }
-    Cost cost(Extent e) const override { return {2 * spec_.flops(e), 2 * pair_bytes(e) + 3 * head_bytes(e), true}; }
+    Cost cost(Extent e) const override { return products(e, 2, 2 * pair_bytes(e) + 3 * head_bytes(e)); }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attn_context_backward, spec_.size(e)); }
 };
 
@@ -60,7 +65,7 @@ public:
         const DType t = spec_.dtype;
         c.device.attn_scores({spec_.shape(c.state), spec_.q.at(c.in[0], t), spec_.k.at(c.in[1], t), c.out[0]});
     }
-    Cost cost(Extent e) const override { return {spec_.flops(e), pair_bytes(e) + 2 * head_bytes(e), true}; }
+    Cost cost(Extent e) const override { return products(e, 1, pair_bytes(e) + 2 * head_bytes(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !d.wants(in[0])) return;
@@ -77,7 +82,7 @@ public:
     using UnfusedOp::UnfusedOp;
     const char *name() const override { return "attention_softmax"; }
     void run(const Call &c) const override { c.device.attn_softmax({spec_.shape(c.state), c.in[0], c.out[0]}); }
-    Cost cost(Extent e) const override { return {5 * pairs(e), 2 * pair_bytes(e), false}; }
+    Cost cost(Extent e) const override { return {5 * pairs(e), 2 * pair_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
@@ -97,7 +102,7 @@ public:
         const DType t = spec_.dtype;
         c.device.attn_context({spec_.shape(c.state), c.in[0], spec_.v.at(c.in[1], t), spec_.context.at(c.out[0], t)});
     }
-    Cost cost(Extent e) const override { return {spec_.flops(e), pair_bytes(e) + 2 * head_bytes(e), true}; }
+    Cost cost(Extent e) const override { return products(e, 1, pair_bytes(e) + 2 * head_bytes(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !d.wants(in[0])) return;

@@ -22,7 +22,7 @@ public:
     void run(const Call &c) const override {
         c.device.dropout_backward({spec_.dtype, c.state.tokens, spec_.width, c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.out[0]});
     }
-    Cost cost(Extent e) const override { return {elements(e), 2 * elements(e) * size_of(spec_.dtype), false}; }
+    Cost cost(Extent e) const override { return {elements(e), 2 * elements(e) * size_of(spec_.dtype)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
 };
 
@@ -34,7 +34,7 @@ public:
         c.device.bias_dropout_add({spec_.dtype, c.state.tokens, spec_.width, c.state.dropout(spec_.dropout, spec_.site), c.in[0],
                                    c.param(spec_.bias), c.in[1], c.out[0]});
     }
-    Cost cost(Extent e) const override { return {3 * elements(e), 3 * elements(e) * size_of(spec_.dtype), false}; }
+    Cost cost(Extent e) const override { return {3 * elements(e), 3 * elements(e) * size_of(spec_.dtype)}; }
     std::vector<int32_t> in_place() const override { return {0, 1}; }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);

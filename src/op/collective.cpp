@@ -19,7 +19,11 @@ public:
         if (kind_ == Collective::all_gather) c.comm.all_gather(c.in[0], c.out[0], count, part_.dtype);
         if (kind_ == Collective::reduce_scatter) c.comm.reduce_scatter(c.in[0], c.out[0], count, part_.dtype);
     }
-    Cost cost(Extent e) const override { return {0, part_.bytes(e), false}; }
+    // Over a ring: an all-reduce sends nearly every byte twice, the others every rank's part but one.
+    Cost cost(Extent e) const override {
+        const int64_t bytes = part_.bytes(e);
+        return {0, bytes, Work::collective, mul(bytes, kind_ == Collective::all_reduce ? 2 : part_.split - 1)};
+    }
     std::vector<int32_t> in_place() const override { return kind_ == Collective::all_reduce ? std::vector<int32_t>{0} : std::vector<int32_t>{}; }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);

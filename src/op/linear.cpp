@@ -12,7 +12,8 @@ public:
     explicit LinearBase(const LinearSpec &spec) : spec_(spec) {}
     Cost cost(Extent e) const override {
         const int64_t m = e.tokens, values = m * spec_.n + m * spec_.k + spec_.n * spec_.k;
-        return {mul(mul(2 * m, spec_.n), spec_.k), values * size_of(spec_.dtype), true, spec_.n, spec_.k};
+        const int64_t flops = mul(mul(2 * m, spec_.n), spec_.k);
+        return {flops, values * size_of(spec_.dtype), Work::linear, flops, spec_.n, spec_.k};
     }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(kernel(), size(e)); }
     // A gradient is assigned or added to, as the caller of backward says, so both kernels are made ready.
@@ -50,6 +51,12 @@ class WgradOp final : public LinearBase {
 public:
     using LinearBase::LinearBase;
     const char *name() const override { return "linear_wgrad"; }
+    // The gradient is read and written in its own dtype.
+    Cost cost(Extent e) const override {
+        Cost c = LinearBase::cost(e);
+        c.bytes += spec_.n * spec_.k * (2 * size_of(wide(spec_.dtype)) - size_of(spec_.dtype));
+        return c;
+    }
     void run(const Call &c) const override {
         c.device.linear_wgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1], c.grad(spec_.weight),
                                c.state.accumulate, c.workspace});
@@ -66,7 +73,7 @@ public:
     void run(const Call &c) const override {
         c.device.bias_grad({dtype_, rows(c.state.extent()), width_, c.in[0], c.grad(bias_), c.state.accumulate, c.workspace});
     }
-    Cost cost(Extent e) const override { return {rows(e) * width_, rows(e) * width_ * size_of(dtype_), false}; }
+    Cost cost(Extent e) const override { return {rows(e) * width_, rows(e) * width_ * size_of(dtype_)}; }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize s{};
         s.dtype = dtype_, s.rows = rows(e), s.n = width_;

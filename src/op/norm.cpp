@@ -16,6 +16,7 @@ protected:
     void *mean(void *stats, Extent e) const {
         return spec_.rms ? nullptr : static_cast<char *>(stats) + rows(e) * size_of(wide(spec_.dtype));
     }
+    int64_t stats_bytes(Extent e) const { return (spec_.rms ? 1 : 2) * rows(e) * size_of(wide(spec_.dtype)); }
     int64_t passes_bytes(Extent e, int64_t tensors) const { return tensors * rows(e) * spec_.width * size_of(spec_.dtype); }
     NormSpec spec_;
 };
@@ -42,7 +43,7 @@ public:
         a.workspace = c.workspace;
         c.device.norm_backward(a);
     }
-    Cost cost(Extent e) const override { return {12 * rows(e) * spec_.width, passes_bytes(e, 3 + add_), false}; }
+    Cost cost(Extent e) const override { return {12 * rows(e) * spec_.width, passes_bytes(e, 2 + dx_ + add_) + stats_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return add_ ? std::vector<int32_t>{0, 3} : std::vector<int32_t>{0}; }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize size{};
@@ -68,7 +69,7 @@ public:
         a.y = c.out[0], a.rstd = c.out[1], a.mean = mean(c.out[1], e);
         c.device.norm_forward(a);
     }
-    Cost cost(Extent e) const override { return {5 * rows(e) * spec_.width, passes_bytes(e, 2), false}; }
+    Cost cost(Extent e) const override { return {5 * rows(e) * spec_.width, passes_bytes(e, 2) + stats_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);

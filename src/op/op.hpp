@@ -33,11 +33,17 @@ struct Buffer {
     int64_t bytes(Extent e) const;
 };
 
+// What decides how long an op takes.
+enum class Work { pointwise, linear, attention, collective };
+
 struct Cost {
-    int64_t flops = 0;   // floating point operations; 0 for a copy
-    int64_t bytes = 0;   // read and written
-    bool matmul = false; // linear or attention
+    int64_t flops = 0;   // floating point operations of the formula; 0 for a copy
+    int64_t bytes = 0;   // read and written; of a collective this rank's part
+    Work work = Work::pointwise;
+    // What a device really does: masked pairs left out and scores built again for attention; for a collective the bytes over a rank's link.
+    int64_t done = 0;
     int64_t n = 0, k = 0;// of a linear: outputs and inputs; 0 for the others
+    bool matmul() const { return work == Work::linear || work == Work::attention; }
 };
 
 // What is the same for all ops of one run of one layer.

@@ -30,6 +30,7 @@ protected:
         }
         return a;
     }
+    int64_t stats_bytes(Extent e) const { return spec_.norm ? e.tokens * spec_.stats_per_token() * size_of(wide(spec_.dtype)) : 0; }
     int64_t elements(Extent e) const { return e.tokens * (spec_.heads + spec_.groups) * spec_.d; }
     QkNormRopeSpec spec_;
 };
@@ -54,7 +55,7 @@ public:
         c.device.qk_norm_rope_backward(a);
     }
     Cost cost(Extent e) const override {
-        return {(spec_.norm ? 18 : 6) * elements(e), (spec_.norm ? 3 : 2) * elements(e) * size_of(spec_.dtype), false};
+        return {(spec_.norm ? 18 : 6) * elements(e), (spec_.norm ? 3 : 2) * elements(e) * size_of(spec_.dtype) + stats_bytes(e)};
     }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize s{};
@@ -75,7 +76,7 @@ public:
         a.q_out = spec_.q_out.at(c.out[0], spec_.dtype), a.k_out = spec_.k_out.at(c.out[0], spec_.dtype);
         c.device.qk_norm_rope(a);
     }
-    Cost cost(Extent e) const override { return {(spec_.norm ? 11 : 6) * elements(e), 2 * elements(e) * size_of(spec_.dtype), false}; }
+    Cost cost(Extent e) const override { return {(spec_.norm ? 11 : 6) * elements(e), 2 * elements(e) * size_of(spec_.dtype) + stats_bytes(e)}; }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         const bool trained = d.trains(spec_.q_weight) || d.trains(spec_.q_bias) || d.trains(spec_.k_weight) || d.trains(spec_.k_bias);

@@ -41,7 +41,8 @@ public:
     explicit Composer(BlockPlan &p) : p_(p), in_(p.input), one_(in_.in_flight == 1 && !in_.share_scratch) {}
 
     void compose() {
-        derive_layers();
+        p_.layers = differentiate_items(in_);
+        p_.wants_dx = in_.input_requires_grad;
         for (const Unit &u : in_.policies.units) units_.push_back(plan_unit(u));
         lay_stack();
         for (size_t i = 0; i < units_.size(); ++i) forward(i);
@@ -53,25 +54,6 @@ public:
 private:
     int64_t items() const { return in_.programs.items(); }
     bool last(int64_t item) const { return item + 1 == items(); }
-
-    void derive_layers() {
-        std::map<std::pair<std::vector<char>, bool>, std::shared_ptr<const Differentiated>> seen;
-        bool active = in_.input_requires_grad;
-        for (int64_t i = 0; i < items(); ++i) {
-            const auto &trains = in_.trains[i];
-            const bool is_layer = i < in_.programs.num_layers;
-            auto &d = seen[{trains, active}];
-            if (!is_layer || d == nullptr) {
-                auto made = differentiate(is_layer ? in_.programs.layer : in_.programs.final_norm, trains, active);
-                if (is_layer) d = made;
-                p_.layers.push_back(std::move(made));
-            } else {
-                p_.layers.push_back(d);
-            }
-            active = active || std::count(trains.begin(), trains.end(), 1) > 0;
-        }
-        p_.wants_dx = in_.input_requires_grad;
-    }
 
     const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save) {
         auto &s = p_.schedules[{p_.layers[item].get(), save ? policy : LayerPolicy{}, save}];
@@ -85,15 +67,8 @@ private:
     }
     const Schedule *passing(int64_t item) { return schedule(item, {}, false); }
 
-    int64_t input_bytes(int64_t item) const {
-        const Program &program = in_.programs.of(item);
-        return rounded(program.buffers[program.input].bytes(in_.bound));
-    }
-    int64_t share_bytes(int64_t item) const {
-        const Program &program = in_.programs.of(item);
-        const Buffer &x = program.buffers[program.input];
-        return rounded(mul(ceil_div(x.bytes(in_.bound) / size_of(x.dtype), in_.group_size), size_of(x.dtype)));
-    }
+    int64_t input_bytes(int64_t item) const { return mdlm::input_bytes(in_, item); }
+    int64_t share_bytes(int64_t item) const { return mdlm::share_bytes(in_, item); }
 
     UnitPlan plan_unit(const Unit &unit) {
         UnitPlan u;
@@ -381,6 +356,37 @@ private:
 };
 
 }  // namespace
+
+int64_t input_bytes(const BlockPlanInput &in, int64_t item) {
+    const Program &program = in.programs.of(item);
+    return rounded(program.buffers[program.input].bytes(in.bound));
+}
+
+int64_t share_bytes(const BlockPlanInput &in, int64_t item) {
+    const Program &program = in.programs.of(item);
+    const Buffer &x = program.buffers[program.input];
+    return rounded(mul(ceil_div(x.bytes(in.bound) / size_of(x.dtype), in.group_size), size_of(x.dtype)));
+}
+
+std::vector<std::shared_ptr<const Differentiated>> differentiate_items(const BlockPlanInput &in) {
+    std::vector<std::shared_ptr<const Differentiated>> items;
+    std::map<std::pair<std::vector<char>, bool>, std::shared_ptr<const Differentiated>> seen;
+    bool active = in.input_requires_grad;
+    for (int64_t i = 0; i < in.programs.items(); ++i) {
+        const auto &trains = in.trains[i];
+        const bool is_layer = i < in.programs.num_layers;
+        auto &d = seen[{trains, active}];
+        if (!is_layer || d == nullptr) {
+            auto made = differentiate(is_layer ? in.programs.layer : in.programs.final_norm, trains, active);
+            if (is_layer) d = made;
+            items.push_back(std::move(made));
+        } else {
+            items.push_back(d);
+        }
+        active = active || std::count(trains.begin(), trains.end(), 1) > 0;
+    }
+    return items;
+}
 
 BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
                           std::vector<std::vector<char>> trains, const Traits &traits) {

@@ -68,6 +68,12 @@ struct BlockPlanInput {
 BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
                           std::vector<std::vector<char>> trains, const Traits &traits);
 
+// A layer boundary, and the share of it that a rank keeps where it is sharded, as they are allocated.
+int64_t input_bytes(const BlockPlanInput &in, int64_t item);
+int64_t share_bytes(const BlockPlanInput &in, int64_t item);
+// What backward is of each item: frozen layers at the beginning have none. Layers that are alike share one.
+std::vector<std::shared_ptr<const Differentiated>> differentiate_items(const BlockPlanInput &in);
+
 struct BlockPlan {
     BlockPlanInput input;
     std::vector<std::shared_ptr<const Differentiated>> layers;  // by item

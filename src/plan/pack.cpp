@@ -62,18 +62,21 @@ int64_t pack(std::vector<PackItem> &items, int64_t split) {
         std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) > key(b); });
         return order;
     };
-    const std::vector<int32_t> orders[] = {
-        by([&](int32_t i) { return items[i].bytes; }),
-        by([&](int32_t i) { return items[i].bytes * length(i); }),
-        by([&](int32_t i) { return length(i); }),
-        by([&](int32_t i) { return -items[i].birth; }),
-        by([&](int32_t i) { return items[i].death; }),
+    const auto order_of = [&](int which) {
+        switch (which) {
+        case 0: return by([&](int32_t i) { return items[i].bytes; });
+        case 1: return by([&](int32_t i) { return items[i].bytes * length(i); });
+        case 2: return by([&](int32_t i) { return length(i); });
+        case 3: return by([&](int32_t i) { return -items[i].birth; });
+        default: return by([&](int32_t i) { return items[i].death; });
+        }
     };
+    const int64_t floor = std::max(most_alive(items), split);  // no order gets below it
     std::vector<PackItem> best;
     int64_t lowest = std::numeric_limits<int64_t>::max();
-    for (const auto &order : orders) {
+    for (int which = 0; which < 5 && lowest > floor; ++which) {
         std::vector<PackItem> attempt = items;
-        const int64_t height = place(attempt, order, split);
+        const int64_t height = place(attempt, order_of(which), split);
         if (height < lowest) lowest = height, best = std::move(attempt);
     }
     items = std::move(best);

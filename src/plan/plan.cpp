@@ -1,23 +1,52 @@
 #include "plan/plan.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/sizes.hpp"
 
 namespace mdlm {
 
-Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains)
-    : config_(resolve(config)), shape_(shape), traits_(traits), programs_(make_programs(config_)), trains_(std::move(trains)) {
+Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains, DeviceTable table,
+           int64_t tables_bytes)
+    : config_(resolve(config)), shape_(shape), table_(std::move(table)), traits_(table_.traits(traits)), tables_bytes_(tables_bytes),
+      programs_(make_programs(config_)), trains_(std::move(trains)) {
     check_shape(config_, shape_);
     if (trains_.empty())
         for (int64_t i = 0; i < programs_.items(); ++i) trains_.emplace_back(programs_.of(i).params.size(), 1);
-    policies_ = policies_of(config_, programs_);
+    if (config_.memory_budget != 0) plan_for_budget();
+    else policies_ = policies_of(config_, programs_);
+}
+
+BudgetPlanner Plan::planner() const {
+    return BudgetPlanner(plan_input(config_, shape_, programs_, {}, trains_, traits_), table_, config_.cpu_offloading_num_layers);
+}
+
+void Plan::plan_for_budget() {
+    proof_.budget_bytes = config_.memory_budget;
+    proof_.includes_parameters = config_.memory_budget_includes_parameters;
+    const int64_t outside = proof_.includes_parameters ? add(add(parameter_bytes(), gradient_bytes()), tables_bytes_) : 0;
+    BudgetAnswer a = planner().solve(std::max<int64_t>(0, config_.memory_budget - outside));
+    proof_.minimum_budget_bytes = add(a.minimum_bytes, outside);
+    if (!a.feasible || proof_.budget_bytes < outside)
+        fail(MDLM_ERROR_BUDGET, "memory_budget = %lld: the smallest in which any plan fits is %lld%s", (long long)proof_.budget_bytes,
+             (long long)proof_.minimum_budget_bytes, proof_.includes_parameters ? ", parameters and gradients included" : "");
+    proof_.gap_ns = a.gap_ns, proof_.optimal = a.optimal;
+    policies_ = std::move(a.policies);
+}
+
+std::vector<BudgetPoint> Plan::frontier() const { return planner().frontier(); }
+
+void Plan::change(Policies policies) {
+    policies_ = std::move(policies);
+    laid_out_.reset();
+    times_.clear();
+    proof_ = {};
 }
 
 void Plan::set_policies(Policies policies) {
     check(policies, programs_, config_.tensor_model_parallel_size);
-    policies_ = std::move(policies);
-    laid_out_.reset();
+    change(std::move(policies));
 }
 
 void Plan::check_layer(int64_t layer) const {
@@ -44,8 +73,7 @@ void Plan::set(int64_t layer, const char *tensor, Storage storage) {
         set_storage(changed, programs_, config_.tensor_model_parallel_size, i, b, storage);
     }
     if (!found) fail(MDLM_ERROR_NOT_FOUND, "tensor \"%.100s\": layer %lld has none of that name", tensor, (long long)layer);
-    policies_ = std::move(changed);
-    laid_out_.reset();
+    change(std::move(changed));
 }
 
 Storage Plan::get(int64_t layer, const char *tensor) const {
@@ -58,8 +86,7 @@ Storage Plan::get(int64_t layer, const char *tensor) const {
 void Plan::set_unit(int64_t first, int64_t count) {
     Policies changed = policies_;
     mdlm::set_unit(changed, programs_, first, count);
-    policies_ = std::move(changed);
-    laid_out_.reset();
+    change(std::move(changed));
 }
 
 const char *Plan::tensor(int64_t layer, int64_t index) const {
@@ -72,6 +99,11 @@ const char *Plan::tensor(int64_t layer, int64_t index) const {
 const BlockPlan &Plan::block_plan() const {
     if (laid_out_ == nullptr) laid_out_ = make_block_plan(plan_input(config_, shape_, programs_, policies_, trains_, traits_));
     return *laid_out_;
+}
+
+const std::vector<ItemTimes> &Plan::times() const {
+    if (times_.empty()) times_ = times_of(block_plan(), table_);
+    return times_;
 }
 
 int64_t Plan::parameter_bytes() const {

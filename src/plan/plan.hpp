@@ -1,17 +1,21 @@
-// A plan to look at and to change: policies for a config, a shape and a machine, with the block plan that follows from them.
+// A plan to look at and to change: policies for a config, a shape and a machine, with the block plan and the times that follow from them.
 #pragma once
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "plan/block_plan.hpp"
+#include "plan/budget.hpp"
+#include "plan/times.hpp"
 
 namespace mdlm {
 
 class Plan {
 public:
-    // trains empty: everything is trained.
-    Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains);
+    // By the config's settings, or by the planner for its memory_budget (BUDGET names the smallest that fits). trains empty: everything is
+    // trained. tables_bytes are counted with the parameters.
+    Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains,
+         DeviceTable table = device_table("cpu"), int64_t tables_bytes = 0);
 
     const Config &config() const { return config_; }
     const mdlm_shape &shape() const { return shape_; }
@@ -24,6 +28,16 @@ public:
     const char *tensor(int64_t layer, int64_t index) const;        // nullptr past the end
     // Laid out when first asked for after a change.
     const BlockPlan &block_plan() const;
+    const std::vector<ItemTimes> &times() const;  // by item; worked out with the block plan
+    const DeviceTable &table() const { return table_; }
+    // What is known of a plan that was made for a budget, until it is changed; bytes are counted as the config says.
+    struct Proof {
+        int64_t budget_bytes = 0, minimum_budget_bytes = 0, gap_ns = 0;
+        bool includes_parameters = false, optimal = false;
+    };
+    const Proof &proof() const { return proof_; }
+    // What any budget buys, whatever this plan's.
+    std::vector<BudgetPoint> frontier() const;
     int64_t parameter_bytes() const;
     int64_t gradient_bytes() const;
     uint64_t digest() const;  // of config, shape and group size: what a plan's text belongs to
@@ -31,14 +45,21 @@ public:
 private:
     void check_layer(int64_t layer) const;
     BufferId find(int64_t layer, const char *tensor) const;
+    void change(Policies policies);
+    BudgetPlanner planner() const;
+    void plan_for_budget();
 
     Config config_;
     mdlm_shape shape_;
+    DeviceTable table_;
     Traits traits_;
+    int64_t tables_bytes_;
     Programs programs_;
     std::vector<std::vector<char>> trains_;
     Policies policies_;
+    Proof proof_;
     mutable std::unique_ptr<BlockPlan> laid_out_;
+    mutable std::vector<ItemTimes> times_;
 };
 
 std::string print(const Plan &plan);

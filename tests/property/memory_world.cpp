@@ -18,7 +18,7 @@ void check(mdlm_status status) {
 // The draw's storages, by way of its edits on a plan of the C ABI.
 mdlm::Policies policies_of(const Draw &d, const mdlm::Traits &traits, const std::vector<std::vector<char>> &trains) {
     mdlm_plan *handle = nullptr;
-    const mdlm_target target = {sizeof(mdlm_target), traits.kind, traits.threads};
+    const mdlm_target target = {sizeof(mdlm_target), traits.kind, traits.threads, nullptr};
     check(mdlm_plan_create(&d.config, &d.shape, &target, &handle));
     const std::unique_ptr<mdlm_plan, void (*)(mdlm_plan *)> owner(handle, mdlm_plan_destroy);
     check(edit(d, handle));
@@ -26,7 +26,9 @@ mdlm::Policies policies_of(const Draw &d, const mdlm::Traits &traits, const std:
     check(mdlm_plan_to_json(handle, nullptr, 0, &length));
     std::string text(length + 1, 0);
     check(mdlm_plan_to_json(handle, text.data(), text.size(), nullptr));
-    mdlm::Plan plan(d.config, d.shape, traits, trains);
+    mdlm_config config = d.config;
+    config.memory_budget = 0;
+    mdlm::Plan plan(config, d.shape, traits, trains);
     mdlm::from_json(plan, {text.data(), length});
     return plan.policies();
 }

@@ -91,6 +91,8 @@ constexpr Sample samples[] = {
     {"distribute_saved_activations", "true", "true"},
     {"cpu_offloading", "true", "true"},
     {"cpu_offloading_num_layers", "1", "4"},
+    {"memory_budget", "1", "9223372036854775807"},
+    {"memory_budget_includes_parameters", "true", "true"},
 };
 
 }  // namespace
@@ -334,4 +336,29 @@ TEST_CASE("flags: stops at what is not ours, and a bad value changes nothing") {
     CHECK(mdlm_config_parse_flags(&c, 0, none, nullptr) == MDLM_ERROR_ARGUMENT);
     CHECK(mdlm_config_parse_flags(&c, 5, none, &used) == MDLM_OK);  // a NULL word ends the list
     CHECK(used == 0);
+}
+
+TEST_CASE("config: bytes as text") {
+    mdlm_config c = MDLM_CONFIG_INIT;
+    for (const auto &[text, bytes] : {std::pair<const char *, int64_t>{"0", 0}, {"1048577", 1048577}, {"40GiB", int64_t{40} << 30}, {"40 GB", 40000000000},
+                                      {"1.5KiB", 1536}, {"0.1 MB", 100000}, {"7B", 7}, {"2tib", int64_t{2} << 40}, {"8388607TiB", int64_t{8388607} << 40},
+                                      {"1.000000001GB", 1000000001}, {"9223372036854775807", INT64_MAX}}) {
+        const std::string given = text;
+        INFO(given);
+        REQUIRE(mdlm_config_set(&c, "memory_budget", text) == MDLM_OK);
+        CHECK(c.memory_budget == bytes);
+    }
+    for (const char *text : {"", "-1", "GiB", "4 0", "1.5", "1.GB", ".5GB", "1.0000000001GB", "8388608TiB", "9223372036854775808", "40GiBs", "1e9", "4  GB"}) {
+        INFO(text);
+        CHECK(mdlm_config_set(&c, "memory_budget", text) == MDLM_ERROR_CONFIG);
+        CHECK(std::string(mdlm_last_error()) ==
+              "memory_budget = \"" + std::string(text) + "\": expected bytes >= 0, a number alone or with KB, KiB, MB, MiB, GB, GiB, TB or TiB");
+    }
+    CHECK(c.memory_budget == INT64_MAX);
+    const char *words[] = {"--memory-budget", "40GiB", "--memory-budget-includes-parameters"};
+    int used = 0;
+    REQUIRE(mdlm_config_parse_flags(&c, 3, words, &used) == MDLM_OK);
+    CHECK(used == 3);
+    CHECK(c.memory_budget == int64_t{40} << 30);
+    CHECK(c.memory_budget_includes_parameters == 1);
 }

@@ -225,6 +225,9 @@ TEST_CASE("resolve: the digest is of the model, not of how it is written, recomp
     c.cpu_offloading_num_layers = 2;
     c.init_method_std = 0.5;
     CHECK(mdlm::resolve(c).digest == digest);
+    c = small();
+    c.memory_budget = 1 << 30, c.memory_budget_includes_parameters = 1;
+    CHECK(mdlm::resolve(c).digest == digest);
     c.tensor_model_parallel_size = 2;
     CHECK(mdlm::resolve(c).digest != digest);
     c = small();
@@ -234,6 +237,20 @@ TEST_CASE("resolve: the digest is of the model, not of how it is written, recomp
     CHECK(mdlm::digest_of("a") == 0xaf63dc4c8601ec8cu);  // published test vectors of FNV-1a
     CHECK(mdlm::digest_of("foobar") == 0x85944171f73967e8u);
     CHECK(mdlm::digest_of("bar", mdlm::digest_of("foo")) == mdlm::digest_of("foobar"));
+}
+
+TEST_CASE("rules: a memory budget excludes what the planner decides") {
+    CHECK(with({{"memory_budget", "1GiB"}}) == "");
+    CHECK(with({{"memory_budget", "1GiB"}, {"memory_budget_includes_parameters", "1"}, {"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "2"}}) == "");
+    CHECK(with({{"memory_budget_includes_parameters", "1"}}) == "memory_budget_includes_parameters: only with memory_budget");
+    CHECK(with({{"memory_budget", "1000"}, {"recompute_granularity", "full"}, {"recompute_method", "block"}, {"recompute_num_layers", "2"}}) ==
+          "memory_budget = 1000 excludes recompute_granularity = full, recompute_method = block, recompute_num_layers = 2: the planner decides "
+          "what is replayed");
+    CHECK(with({{"memory_budget", "1000"}, {"recompute_granularity", "selective"}, {"recompute_modules", "mlp"}}) ==
+          "memory_budget = 1000 excludes recompute_granularity = selective, recompute_modules = mlp: the planner decides what is replayed");
+    mdlm_config c = small();
+    c.memory_budget = -1;
+    CHECK(reasons(c) == "memory_budget = -1: expected bytes >= 0");
 }
 
 TEST_CASE("shape: ranges, tokens, sequence parallelism, overflow") {

@@ -14,9 +14,11 @@ inline constexpr int exit_fine = 0, exit_past_tolerance = 1, exit_bad = 2;
 int info_command(const std::vector<std::string> &words);
 int check_command(const std::vector<std::string> &words);
 int bench_command(const std::vector<std::string> &words);
+int plan_command(const std::vector<std::string> &words);
 extern const char info_help[];
 extern const char check_help[];
 extern const char bench_help[];
+extern const char plan_help[];
 
 // Walks over words: options "--name value" or "--name=value", the rest left to the command.
 class Words {

@@ -17,6 +17,7 @@ SYNOPSIS
     mdlm info  [--device cpu|reference] [--threads N] [--json]
     mdlm check [OPTION...] [CONFIG FLAG...] DIR...
     mdlm bench [OPTION...] CONFIG FLAG...
+    mdlm plan  [OPTION...]
     mdlm --help | --version
     mdlm COMMAND --help
 
@@ -24,6 +25,7 @@ COMMANDS
     info     version of the library, and what its device computes with
     check    runs golden cases and says how far the results are from theirs
     bench    times forward and backward, and says what replay costs and where the time goes
+    plan     the plan with the least extra time that fits a budget of bytes, or all of them
 
 EXIT STATUS
     0  fine
@@ -36,10 +38,11 @@ struct Command {
     int (*run)(const std::vector<std::string> &words);
     const char *help;
 };
-const Command commands[] = {{"info", info_command, info_help}, {"check", check_command, check_help}, {"bench", bench_command, bench_help}};
+const Command commands[] = {{"info", info_command, info_help}, {"check", check_command, check_help}, {"bench", bench_command, bench_help},
+                            {"plan", plan_command, plan_help}};
 
 int run(const std::vector<std::string> &words) {
-    if (words.empty()) bad("mdlm: expected a command (info, check, bench) or --help, seen nothing");
+    if (words.empty()) bad("mdlm: expected a command (info, check, bench, plan) or --help, seen nothing");
     if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
         std::fputs(help, stdout);
         return exit_fine;
@@ -51,7 +54,7 @@ int run(const std::vector<std::string> &words) {
     const std::vector<std::string> rest(words.begin() + 1, words.end());
     const bool wants_help = std::any_of(rest.begin(), rest.end(), [](const auto &word) { return word == "--help" || word == "-h"; });
     const auto *const command = std::find_if(std::begin(commands), std::end(commands), [&](const Command &c) { return words[0] == c.name; });
-    if (command == std::end(commands)) bad("mdlm: expected a command (info, check, bench) or --help, seen '%s'", words[0].c_str());
+    if (command == std::end(commands)) bad("mdlm: expected a command (info, check, bench, plan) or --help, seen '%s'", words[0].c_str());
     if (!wants_help) return command->run(rest);
     std::fputs(command->help, stdout);
     return exit_fine;

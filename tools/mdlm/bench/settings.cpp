@@ -20,6 +20,7 @@ mdlm_config without_recompute(mdlm_config config) {
     config.recompute_method = MDLM_METHOD_NONE;
     config.recompute_num_layers = 0;
     config.recompute_modules = 0;
+    config.memory_budget = 0, config.memory_budget_includes_parameters = 0;
     return config;
 }
 
@@ -69,6 +70,7 @@ std::vector<Setting> sweep(const Options &o) {
 }  // namespace
 
 std::string recompute_name(const mdlm_config &c) {
+    if (c.memory_budget != 0) return "memory_budget " + get(c, "memory_budget");
     std::string name = get(c, "recompute_granularity");
     if (c.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE) name += " " + (c.recompute_modules != 0 ? get(c, "recompute_modules") : "qkv,core_attn");
     if (c.recompute_granularity == MDLM_RECOMPUTE_FULL)
@@ -89,7 +91,7 @@ std::vector<Setting> settings_of(const Options &o) {
         }
         return all;
     }
-    const bool replays = o.config.recompute_granularity != MDLM_RECOMPUTE_NONE;
+    const bool replays = o.config.recompute_granularity != MDLM_RECOMPUTE_NONE || o.config.memory_budget != 0;
     if (replays && o.baseline) all.push_back({"none", without_recompute(o.config), o.seq_length, o.micro_batch_size});
     all.push_back({recompute_name(o.config), o.config, o.seq_length, o.micro_batch_size});
     return all;

@@ -1,0 +1,160 @@
+#include "block/calibrate.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t since(Clock::time_point start) { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count(); }
+
+// A size is tried while the one before took less than this, so that a slow device is measured with small ones.
+constexpr int64_t enough_ns = 8'000'000, patience_ns = 40'000'000;
+
+class Bench {
+public:
+    Bench(Engine &engine, DType dtype) : e_(engine), d_(*engine.device), type_(dtype) {
+        // Zeros would do for time, but not for the exponents of a softmax on devices that treat them apart: small numbers instead.
+        std::vector<char> pattern(static_cast<size_t>(chunk));
+        for (int64_t i = 0; i < chunk / size_of(type_); ++i) store(type_, pattern.data(), i, static_cast<double>(i % 17 - 8) / 16.0);
+        memory_ = e_.device_memory.allocate(area, "calibration");
+        for (int64_t at = 0; at < area; at += chunk) d_.copy(memory_.get() + at, pattern.data(), static_cast<size_t>(chunk));
+        d_.begin_shape();
+    }
+
+    int64_t linear() {
+        return rate([&](int level, int64_t &work) {
+            const int64_t m = int64_t{64} << level, n = int64_t{256} << level, k = n;  // 8 MFLOP, then 8 times as many each
+            KernelSize size{};
+            size.dtype = type_, size.rows = m, size.n = n, size.k = k;
+            d_.prepare(Kernel::linear_forward, size);
+            work = 2 * m * n * k;
+            const LinearForward a = {type_, m, n, k, part(0), part(1), nullptr, part(2), scratch(Kernel::linear_forward, size)};
+            return [this, a] { d_.linear_forward(a); };
+        }, 4);
+    }
+    int64_t attention() {
+        return rate([&](int level, int64_t &work) {
+            AttentionForward a{};
+            const int64_t s = int64_t{128} << level, heads = 4, d = 64, width = 3 * heads * d;
+            a.shape.dtype = type_, a.shape.tokens = {s, 1, false}, a.shape.heads = a.shape.groups = heads, a.shape.d = d, a.shape.scale = 0.125;
+            a.shape.mask.seq = s;
+            KernelSize size{};
+            size.dtype = type_, size.rows = size.seq = s, size.heads = size.groups = heads, size.d = d;
+            d_.prepare(Kernel::attention_forward, size);
+            char *qkv = part(0);
+            a.q = {qkv, width, 3 * d, d}, a.k = {qkv + d * size_of(type_), width, 3 * d, 0}, a.v = {qkv + 2 * d * size_of(type_), width, 3 * d, 0};
+            a.context = {part(1), heads * d, d, d}, a.lse = part(2);
+            a.workspace = scratch(Kernel::attention_forward, size);
+            work = 4 * s * s * heads * d;
+            return [this, a] { d_.attention_forward(a); };
+        }, 5);
+    }
+    int64_t pointwise() {  // 8 FLOPs an element, as the op counts them
+        return rate([&](int level, int64_t &work) {
+            const ActivationForward a = {type_, MDLM_ACT_SWIGLU, 16 << (2 * level), 1024, part(0), part(1)};
+            work = 8 * a.rows * a.width;
+            return [this, a] { d_.activation_forward(a); };
+        }, 4);
+    }
+    int64_t memory() {
+        return rate([&](int level, int64_t &work) {
+            const BiasDropoutAdd a = add(int64_t{16} << (2 * level));
+            work = 3 * a.tokens.rows() * a.width * size_of(type_);
+            return [this, a] { d_.bias_dropout_add(a); };
+        }, 5);
+    }
+    int64_t op_ns() {
+        const BiasDropoutAdd a = add(1);
+        return best([this, a] { d_.bias_dropout_add(a); });
+    }
+    int64_t copies() {
+        return rate([&](int level, int64_t &work) {
+            work = (chunk / 64) << (2 * level);
+            return [this, bytes = static_cast<size_t>(work)] { d_.copy(part(1), part(0), bytes); };
+        }, 4);
+    }
+
+private:
+    static constexpr int64_t chunk = 4 << 20, parts = 3, area = parts * 4 * chunk;
+
+    char *part(int64_t i) const { return memory_.get() + i * 4 * chunk; }
+    void *scratch(Kernel kernel, const KernelSize &size) {
+        const int64_t bytes = rounded(d_.traits().workspace(kernel, size));
+        if (bytes > scratch_.bytes()) scratch_ = Memory(), scratch_ = e_.device_memory.allocate(bytes, "calibration");
+        return bytes > 0 ? scratch_.get() : nullptr;
+    }
+    BiasDropoutAdd add(int64_t rows) const {
+        BiasDropoutAdd a{};
+        a.dtype = type_, a.tokens = {rows, 1, false}, a.width = 1024;
+        a.x = part(0), a.residual = part(1), a.y = part(2);
+        return a;
+    }
+    // The best of a few runs, at least two after the first.
+    template <class F>
+    int64_t best(F &&run) {
+        run();
+        d_.synchronize();
+        int64_t least = INT64_MAX;
+        const Clock::time_point start = Clock::now();
+        for (int i = 0; i < 2 || (i < 20 && since(start) < patience_ns); ++i) {
+            const Clock::time_point at = Clock::now();
+            run();
+            d_.synchronize();
+            least = std::min(least, std::max<int64_t>(1, since(at)));
+        }
+        return least;
+    }
+    // Work a second at the largest size that is not too slow.
+    template <class Make>
+    int64_t rate(Make &&make, int levels) {
+        int64_t result = 0;
+        for (int level = 0; level < levels; ++level) {
+            int64_t work = 0;
+            const auto run = make(level, work);
+            const int64_t ns = best(run);
+            result = std::max<int64_t>(1, static_cast<int64_t>(static_cast<__int128>(work) * 1'000'000'000 / ns));
+            if (ns > enough_ns) break;
+        }
+        return result;
+    }
+
+    Engine &e_;
+    Device &d_;
+    DType type_;
+    Memory memory_, scratch_;
+};
+
+}  // namespace
+
+DeviceTable calibrate(Engine &engine, DType dtype) {
+    const Traits traits = engine.device->traits();
+    if (!traits.supports(dtype)) fail(MDLM_ERROR_UNSUPPORTED, "calibrate: the device does not run %s", name_of(dtype));
+    Bench bench(engine, dtype);
+    DeviceTable t;
+    char line[512];
+    engine.device->describe(line, sizeof line);
+    t.name = "calibrated";
+    t.source = std::string("measured in ") + name_of(dtype) + " on " + line;
+    t.source.resize(std::min<size_t>(t.source.size(), 400));
+    for (char &c : t.source)
+        if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 32) c = ' ';
+    const int i = static_cast<int>(dtype) - 1;
+    t.linear[i] = bench.linear();
+    t.attention[i] = bench.attention();
+    t.pointwise = bench.pointwise();
+    t.memory = bench.memory();
+    t.op_ns = bench.op_ns();
+    t.host = bench.copies();
+    t.link = t.host;  // a group of one has no link; a memory copy stands for it
+    t.collective_ns = t.op_ns;
+    return t;
+}
+
+}  // namespace mdlm

@@ -1,0 +1,294 @@
+#include "plan/budget.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/sizes.hpp"
+
+namespace mdlm {
+namespace {
+
+// Longer units gain nothing at depth 1: the inputs inside of a unit would be more than those of the units.
+int64_t most_unit_layers(int64_t layers) {
+    int64_t most = 8;
+    while (most * most * 4 < layers) ++most;
+    return most;
+}
+
+planner::Policy numbers_of(const Choice &c, uint32_t roles) {
+    planner::Policy p;
+    p.saved_bytes = c.saved, p.forward_bytes = c.forward, p.backward_bytes = c.backward, p.extra_ns = c.extra_ns;
+    p.roles = roles;
+    return p;
+}
+
+// Every layer replays everything, from inputs of one storage.
+Policies replaying(const Programs &programs, Storage input) {
+    Policies p;
+    for (int64_t i = 0; i < programs.items(); ++i) {
+        LayerPolicy policy(programs.of(i).buffers.size(), Storage::replay);
+        policy[programs.of(i).input] = i < programs.num_layers ? input : Storage::keep;
+        p.items.push_back(std::move(policy));
+        p.units.push_back({i, 1});
+    }
+    return p;
+}
+
+int64_t fixed_bytes(BlockPlanInput in, Storage input) {
+    in.policies = replaying(in.programs, input);
+    return make_block_plan(std::move(in))->fixed_bytes;
+}
+
+}  // namespace
+
+BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers)
+    : in_(std::move(in)), table_(std::move(table)), one_(in_.in_flight == 1 && !in_.share_scratch), layers_(differentiate_items(in_)) {
+    const Program &layer = *in_.programs.layer;
+    shards_ = in_.group_size > 1 && layer.buffers[layer.input].split == 1;
+    fixed_ = fixed_bytes(in_, Storage::keep);
+    if (shards_) fixed_with_shares_ = fixed_bytes(in_, Storage::shard);
+    std::map<Key, int32_t> seen;
+    const int64_t items = in_.programs.items();
+    for (int64_t i = 0; i < items; ++i) {
+        const bool next_saves = i + 1 < items && layers_[i + 1]->anything();
+        const Key key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input, one_ && next_saves, i < host_layers};
+        const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
+        if (is_new) {
+            const Chooser chooser(layers_[i], in_.bound, in_.traits, table_);
+            passing_ = std::max(passing_, chooser.passing_bytes({}));
+            types_.push_back(make_type(i, key, chooser));
+        }
+        type_of_.push_back(at->second);
+    }
+}
+
+BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const Chooser &chooser) const {
+    Type type;
+    type.numbers.name = key.is_layer ? "layer" : "final norm";
+    type.numbers.forward_ns = chooser.forward_ns();
+    type.backward_ns = chooser.backward_ns();
+    type.input = key.borrowed ? 0 : input_bytes(in_, item);
+    type.share = shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;  // what is borrowed costs nothing
+    type.may_host = key.may_host;
+    type.input_id = key.layer->program->input;
+    LayoutKey passing;
+    passing.y_in_slab = key.next_in_slab;
+    type.numbers.unsaved_forward_bytes = chooser.passing_bytes(passing);
+    std::vector<Choice> alone = add_alone(type, chooser, key);
+    // A layer whose input need not be saved (nothing before it is trained, nor all of itself) gains nothing in a unit.
+    type.in_units = key.is_layer && std::all_of(alone.begin(), alone.end(), [](const Choice &c) { return c.saves_input; });
+    if (type.in_units) add_in_units(type, chooser, key, std::move(alone));
+    return type;
+}
+
+// Singles: keep and replay, the same with the input as a share, and with kept tensors on the host.
+std::vector<Choice> BudgetPlanner::add_alone(Type &type, const Chooser &chooser, const Key &key) const {
+    LayoutKey base;
+    base.x_in_frame = !key.borrowed, base.y_in_slab = key.next_in_slab, base.slab_above = one_;
+    std::vector<Choice> found = chooser.pareto(base);
+    const BufferId input = key.layer->program->input;
+    for (const Choice &c : found) type.options.push_back({numbers_of(c, planner::role_alone), c.policy});
+    for (const Choice &c : found) {
+        if (!c.saves_input || type.share == 0) continue;
+        LayoutKey shared = base;
+        shared.x_in_frame = false, shared.shard_bytes = type.share;
+        LayerPolicy policy = c.policy;
+        policy[input] = Storage::shard;
+        Choice s = chooser.measure(policy, shared);
+        s.extra_ns = add(s.extra_ns, shard_ns(type.share, in_.group_size, table_));
+        type.options.push_back({numbers_of(s, planner::role_alone), s.policy, 0, true});
+    }
+    if (type.may_host)
+        for (const Choice &c : found) add_on_host(type, chooser, base, c);
+    return found;
+}
+
+// Each kept tensor alone, all of them, and all but the input.
+void BudgetPlanner::add_on_host(Type &type, const Chooser &chooser, const LayoutKey &base, const Choice &choice) const {
+    const auto kept = static_cast<BufferId>(std::count(choice.policy.begin(), choice.policy.end(), Storage::keep));
+    std::set<LayerPolicy> seen;
+    const auto offer = [&](auto goes) {
+        LayerPolicy policy = choice.policy;
+        for (size_t b = 0; b < policy.size(); ++b)
+            if (policy[b] == Storage::keep && goes(b)) policy[b] = Storage::host;
+        if (policy == choice.policy || !seen.insert(policy).second) return;
+        LayoutKey key = base;
+        if (policy[type.input_id] == Storage::host) key.x_in_frame = false, key.x_staged = true;
+        Choice c = chooser.measure(policy, key);
+        c.extra_ns = add(c.extra_ns, table_.host_ns(c.host, type.numbers.forward_ns, type.backward_ns));
+        const bool one = std::count(policy.begin(), policy.end(), Storage::host) == 1;
+        type.options.push_back({numbers_of(c, planner::role_alone), c.policy, c.host, false, one});
+    };
+    for (size_t b = 0; kept > 1 && b < choice.policy.size(); ++b) offer([&](size_t o) { return o == b; });
+    offer([](size_t) { return true; });
+    offer([&](size_t o) { return static_cast<BufferId>(o) != type.input_id; });
+}
+
+void BudgetPlanner::add_in_units(Type &type, const Chooser &chooser, const Key &key, std::vector<Choice> alone) const {
+    const BufferId input = key.layer->program->input;
+    // The last layer of a unit is run forward by its backward only, which replays what it reads.
+    LayoutKey last;
+    last.x_in_frame = last.slab_above = true;
+    LayerPolicy nothing = chooser.input_only();
+    nothing[input] = Storage::replay;
+    Choice c = chooser.measure(nothing, last);
+    c.forward = c.saved;
+    type.options.push_back({numbers_of(c, planner::role_last), nothing});
+
+    // The others stand as if alone with one tape in flight, the first of them on its unit's input, which is not its own to reuse.
+    const bool as_alone = one_ && key.next_in_slab;
+    if (one_ && !as_alone) return;  // nothing follows
+    LayoutKey inside;
+    inside.x_in_frame = !key.borrowed, inside.y_in_slab = inside.slab_above = true;
+    LayoutKey first = inside;
+    first.x_in_frame = false;
+    if (!as_alone) alone = chooser.pareto(inside);
+    for (size_t i = 0; i < alone.size(); ++i) {
+        Choice both = alone[i];
+        if (!key.borrowed) {
+            const Choice at_first = chooser.measure(both.policy, first);
+            both.forward = std::max(both.forward, add(type.input, at_first.forward));
+            both.backward = std::max(both.backward, add(type.input, at_first.backward));
+        }
+        if (as_alone && both.needs() == alone[i].needs()) type.options[i].numbers.roles |= planner::role_inside;
+        else type.options.push_back({numbers_of(both, planner::role_inside), both.policy});
+    }
+}
+
+std::vector<const BudgetPlanner::Option *> BudgetPlanner::options_of(const Type &type, const Variant &v) const {
+    std::vector<const Option *> list;
+    for (const Option &o : type.options)
+        if ((!o.shard || v.shard) && o.host <= v.staging) list.push_back(&o);
+    return list;
+}
+
+std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, const Variant &v) const {
+    if (!type.in_units) return {};
+    // With the input not `staying` a unit's first pass, and each replay, are counted above what the form leaves, as they stand.
+    std::vector<UnitForm> forms = {{Storage::keep, {"keep", type.input, 0, false}}};
+    if (v.shard && type.share > 0) forms.push_back({Storage::shard, {"shard", type.share, shard_ns(type.share, in_.group_size, table_), false}});
+    const int64_t host = input_bytes(in_, 0);
+    if (type.may_host && v.staging >= host)
+        forms.push_back({Storage::host, {"host", 0, table_.host_ns(host, type.numbers.forward_ns, type.backward_ns), false}});
+    return forms;
+}
+
+std::vector<BudgetPlanner::Variant> BudgetPlanner::variants(bool every_ring) const {
+    std::set<int64_t> staging = {0};
+    for (const Type &t : types_) {
+        int64_t tensor = 0, all = 0;
+        for (const Option &o : t.options) {
+            if (every_ring) staging.insert(o.host);
+            if (o.one_on_host) tensor = std::max(tensor, o.host);
+            all = std::max(all, o.host);
+        }
+        staging.insert({tensor, all, t.may_host ? input_bytes(in_, 0) : 0});
+    }
+    std::vector<Variant> list;
+    for (int64_t bytes : staging) {
+        // Where shares fit into the slots of whole inputs, allowing them costs nothing.
+        if (!shards_ || fixed_with_shares_ != fixed_) list.push_back({false, bytes});
+        if (shards_) list.push_back({true, bytes});
+    }
+    return list;
+}
+
+planner::Chain BudgetPlanner::chain(const Variant &v) const {
+    planner::Chain c;
+    for (const Type &t : types_) {
+        planner::LayerType numbers = t.numbers;
+        for (const Option *o : options_of(t, v)) numbers.policies.push_back(o->numbers);
+        for (const UnitForm &f : forms_of(t, v)) numbers.unit_inputs.push_back(f.numbers);
+        c.types.push_back(std::move(numbers));
+    }
+    c.layers = type_of_;
+    c.in_flight = in_.in_flight, c.slab_apart = !one_;
+    c.fixed_bytes = add(v.shard ? fixed_with_shares_ : fixed_, mul(2, v.staging));
+    if (in_.evaluate_in_flight || in_.share_scratch) c.loss_bytes = passing_;
+    c.max_unit_depth = 1;
+    c.max_unit_layers = most_unit_layers(in_.programs.num_layers);
+    return c;
+}
+
+int64_t BudgetPlanner::floor_bytes() const { return add(fixed_, in_.evaluate_in_flight || in_.share_scratch ? 0 : passing_); }
+
+Policies BudgetPlanner::policies(const Variant &v, const planner::Plan &plan) const {
+    Policies out;
+    for (size_t at = 0; at < plan.size(); at += 1 + static_cast<size_t>(plan[at].inside)) {
+        const planner::Item &item = plan[at];
+        out.units.push_back({item.first, item.count});
+        const auto policy_of = [&](const planner::Item &single) {
+            return options_of(types_[type_of_[single.first]], v)[single.choice]->policy;
+        };
+        if (item.count == 1) {
+            out.items.push_back(policy_of(item));
+            continue;
+        }
+        for (int32_t i = 1; i <= item.inside; ++i) {
+            LayerPolicy policy = policy_of(plan[at + static_cast<size_t>(i)]);
+            const BufferId input = in_.programs.layer->input;
+            policy[input] = i == 1 ? forms_of(types_[type_of_[item.first]], v)[item.choice].storage : Storage::replay;
+            out.items.push_back(std::move(policy));
+        }
+    }
+    return out;
+}
+
+BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes, const Variant &v) const {
+    BudgetAnswer a;
+    const planner::Chain c = chain(v);
+    int64_t budget = arena_bytes, least_ns = 0;
+    // Once, unless a layout came out higher than the chain has it, which heights taken from layouts should rule out.
+    for (int attempt = 0;; ++attempt) {
+        const planner::Result r = planner::solve(c, budget);
+        if (attempt == 0) {
+            a.minimum_bytes = std::max(r.minimum_budget_bytes, floor_bytes());
+            least_ns = r.extra_ns - r.gap_ns;
+        }
+        if (!r.feasible || arena_bytes < floor_bytes() || attempt == 16) return a;
+        BlockPlanInput in = in_;
+        in.policies = policies(v, r.plan);
+        a.policies = in.policies;
+        const auto laid_out = make_block_plan(std::move(in));
+        a.peak_bytes = laid_out->peak_bytes, a.chain_peak_bytes = std::max(r.peak_bytes, floor_bytes());
+        a.extra_ns = r.extra_ns, a.gap_ns = r.extra_ns - least_ns;
+        a.optimal = r.optimal && a.gap_ns == 0;
+        a.feasible = a.peak_bytes <= arena_bytes;
+        if (a.feasible) return a;
+        budget -= a.peak_bytes - arena_bytes;
+    }
+}
+
+BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
+    BudgetAnswer best;
+    int64_t least_ns = INT64_MAX, minimum = INT64_MAX;
+    bool all_optimal = true;
+    for (const Variant &v : variants(true)) {
+        BudgetAnswer a = solve(arena_bytes, v);
+        minimum = std::min(minimum, a.minimum_bytes);
+        if (!a.feasible) continue;
+        least_ns = std::min(least_ns, a.extra_ns - a.gap_ns);
+        all_optimal = all_optimal && a.optimal;
+        if (!best.feasible || a.extra_ns < best.extra_ns || (a.extra_ns == best.extra_ns && a.peak_bytes < best.peak_bytes)) best = std::move(a);
+    }
+    best.minimum_bytes = minimum;
+    if (best.feasible) best.gap_ns = best.extra_ns - least_ns, best.optimal = all_optimal || best.gap_ns == 0;
+    return best;
+}
+
+std::vector<BudgetPoint> BudgetPlanner::frontier() const {
+    std::vector<BudgetPoint> points;
+    for (const Variant &v : variants(one_))
+        for (const planner::Point &p : planner::frontier(chain(v)).points)
+            points.push_back({std::max(p.peak_bytes, floor_bytes()), p.extra_ns});
+    std::sort(points.begin(), points.end(), [](const BudgetPoint &a, const BudgetPoint &b) {
+        return a.peak_bytes != b.peak_bytes ? a.peak_bytes < b.peak_bytes : a.extra_ns < b.extra_ns;
+    });
+    std::vector<BudgetPoint> best;
+    for (const BudgetPoint &p : points)
+        if (best.empty() || p.extra_ns < best.back().extra_ns) best.push_back(p);
+    return best;
+}
+
+}  // namespace mdlm

@@ -1,0 +1,95 @@
+// The plan for a budget: a block as an abstract chain for the exact solver (planner/chain.hpp), and what it finds as policies again.
+//
+// What a layer needs and leaves are the packed heights that make_block_plan will come to, so a plan's peak is known to the byte before it is
+// laid out. The chain is exact for blocks whose units keep their input on the device; where it can only bound a peak from above:
+//  - a layer's output is taken to stand in the next frame even where the next unit's input is a share or on the host and it stands in a slot;
+//  - the first layer of a unit whose input is a share or on the host is taken to have the whole input in its inner frame;
+//  - a ring of two staging slots is taken off the budget even where one unit alone uses the host.
+// Every answer is laid out once, and its peak is that of the layout.
+#pragma once
+#include <memory>
+
+#include "plan/choices.hpp"
+#include "plan/times.hpp"
+#include "planner/chain.hpp"
+
+namespace mdlm {
+
+struct BudgetAnswer {
+    bool feasible = false, optimal = false;
+    int64_t gap_ns = 0, extra_ns = 0;
+    int64_t peak_bytes = 0;          // of the arena, laid out
+    int64_t chain_peak_bytes = 0;    // as the chain has it
+    int64_t minimum_bytes = 0;       // smallest peak of any plan
+    Policies policies;
+};
+struct BudgetPoint {
+    int64_t peak_bytes = 0, extra_ns = 0;
+};
+
+class BudgetPlanner {
+public:
+    // The policies of `in` do not matter. The first host_layers layers may use the host.
+    BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers);
+
+    BudgetAnswer solve(int64_t arena_bytes) const;
+    // Peaks rise, times fall. With several tapes only some sizes of staging rings are tried.
+    std::vector<BudgetPoint> frontier() const;
+
+    // What may be used beside keep and replay: shares of inputs, and the host by staging slots of so many bytes (0: not at all).
+    struct Variant {
+        bool shard = false;
+        int64_t staging = 0;
+    };
+    // With every size of ring that some layer fills, or a short list: an input, the largest tensor, all of a layer.
+    std::vector<Variant> variants(bool every_ring) const;
+    planner::Chain chain(const Variant &variant) const;
+    Policies policies(const Variant &variant, const planner::Plan &plan) const;
+    // No plan has a lower peak, whatever it keeps: evaluation passes need as much.
+    int64_t floor_bytes() const;
+    const BlockPlanInput &input() const { return in_; }
+
+private:
+    struct Option {
+        planner::Policy numbers;
+        LayerPolicy policy;
+        int64_t host = 0;
+        bool shard = false, one_on_host = false;
+    };
+    // Layers that are alike. All that any variant allows is here.
+    struct Type {
+        planner::LayerType numbers;  // its policies and unit inputs are those of a variant
+        std::vector<Option> options;
+        bool in_units = false, may_host = false;
+        BufferId input_id = no_buffer;
+        int64_t input = 0, share = 0;  // bytes of its input in its frame, and of a share
+        int64_t backward_ns = 0;
+    };
+    struct Key {
+        const Differentiated *layer;
+        bool is_layer, borrowed, next_in_slab, may_host;
+        auto operator<=>(const Key &) const = default;
+    };
+    struct UnitForm {
+        Storage storage;
+        planner::UnitInput numbers;
+    };
+    Type make_type(int64_t item, const Key &key, const Chooser &chooser) const;
+    std::vector<Choice> add_alone(Type &type, const Chooser &chooser, const Key &key) const;
+    void add_on_host(Type &type, const Chooser &chooser, const LayoutKey &base, const Choice &choice) const;
+    void add_in_units(Type &type, const Chooser &chooser, const Key &key, std::vector<Choice> alone) const;
+    std::vector<const Option *> options_of(const Type &type, const Variant &variant) const;
+    std::vector<UnitForm> forms_of(const Type &type, const Variant &variant) const;
+    BudgetAnswer solve(int64_t arena_bytes, const Variant &variant) const;
+
+    BlockPlanInput in_;
+    DeviceTable table_;
+    bool one_;  // one tape in flight: the slab stands right above the frame in use
+    bool shards_;
+    std::vector<std::shared_ptr<const Differentiated>> layers_;
+    std::vector<Type> types_;
+    std::vector<int32_t> type_of_;  // by item
+    int64_t fixed_ = 0, fixed_with_shares_ = 0, passing_ = 0;
+};
+
+}  // namespace mdlm

@@ -1,0 +1,75 @@
+// What one layer may keep. The policies that can be part of a best plan are found, not listed: every set of tensors that can be kept, less
+// those that another is better than in all respects.
+#pragma once
+#include <vector>
+
+#include "plan/device_table.hpp"
+#include "plan/layout.hpp"
+
+namespace mdlm {
+
+struct Choice {
+    LayerPolicy policy;
+    int64_t saved = 0, host = 0;            // bytes of the frame, and of the staging slot
+    int64_t forward = 0, backward = 0;      // frame and slab; forward alone of what it leaves out of the frame
+    int64_t extra_ns = 0;                   // of replay alone
+    bool saves_input = false;
+    int64_t needs() const { return forward > backward ? forward : backward; }
+};
+
+class Chooser {
+public:
+    Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits, const DeviceTable &table);
+
+    // By `key`; where the policy does not save the input, it is not in the frame. The schedule is made anew each time.
+    Choice measure(const LayerPolicy &policy, const LayoutKey &key) const;
+    // Keep or replay for every tensor, input kept: the Pareto set in saved bytes, needed bytes and time, saved bytes rising.
+    std::vector<Choice> pareto(const LayoutKey &key) const;
+    // Replays everything, input kept.
+    LayerPolicy input_only() const;
+    // A forward that saves nothing: bytes of its slab, and its time.
+    int64_t passing_bytes(const LayoutKey &key) const;
+    int64_t forward_ns() const { return forward_ns_; }
+    int64_t backward_ns() const { return backward_ns_; }
+
+private:
+    struct Set {  // of kept main buffers, with what is known before it is laid out
+        uint64_t kept = 0, held = 0;  // held: with statistics, what is needed of it
+        int64_t saved = 0, extra_ns = 0;
+        bool x_in_frame = false;
+    };
+    uint64_t saved_by(uint64_t kept) const;
+    uint64_t needed(uint64_t saved) const;
+    int64_t needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const;
+
+    std::shared_ptr<const Differentiated> layer_;
+    Extent bound_;
+    Traits traits_;
+    const DeviceTable &table_;
+    std::vector<uint64_t> in_, out_;  // of the forward ops, as bits of buffers
+    std::vector<int32_t> producer_;   // by buffer
+    std::vector<BufferId> in_place_, backward_in_place_;  // by op: the output that it may write over an input
+    std::vector<int64_t> bytes_, op_ns_, workspace_, backward_workspace_;
+    mutable std::vector<int32_t> birth_, death_;             // of needed_at_least,
+    mutable std::vector<int64_t> step_workspace_, change_;  // which is called often
+    uint64_t reads_ = 0, with_input_ = 0;  // buffers that backward reads; statistics that stand with the input
+    std::vector<BufferId> candidates_;     // main buffers that may be kept
+    int64_t forward_ns_ = 0, backward_ns_ = 0;
+};
+
+// Drops what another is better than, or as good as, in saved bytes, needed bytes and time. Keeps the order.
+template <class T, class Saved, class Needs, class Time>
+void keep_pareto(std::vector<T> &list, Saved saved, Needs needs, Time time) {
+    std::vector<T> best;
+    for (const T &c : list) {
+        const auto beats = [&](const T &a, const T &b) { return saved(a) <= saved(b) && needs(a) <= needs(b) && time(a) <= time(b); };
+        bool beaten = false;
+        for (const T &b : best) beaten = beaten || beats(b, c);
+        if (beaten) continue;
+        std::erase_if(best, [&](const T &b) { return beats(c, b); });
+        best.push_back(c);
+    }
+    list = std::move(best);
+}
+
+}  // namespace mdlm

@@ -1,0 +1,102 @@
+#include "plan_settings.hpp"
+
+#include <algorithm>
+
+#include "../text.hpp"
+
+namespace mdlm::tools {
+namespace {
+
+void ok(mdlm_status status) {
+    if (status != MDLM_OK) bad("mdlm plan: %s", mdlm_last_error());
+}
+
+std::string modules_text(const mdlm_config &config) {
+    char text[128];
+    ok(mdlm_config_get(&config, "recompute_modules", text, sizeof text, nullptr));
+    return text;
+}
+
+mdlm_config without_recompute(mdlm_config c) {
+    c.recompute_granularity = MDLM_RECOMPUTE_NONE, c.recompute_method = MDLM_METHOD_NONE;
+    c.recompute_num_layers = 0, c.recompute_modules = 0, c.distribute_saved_activations = 0;
+    c.memory_budget = 0, c.memory_budget_includes_parameters = 0;
+    return c;
+}
+
+}  // namespace
+
+mdlm_target target_of(const PlanOptions &o) {
+    mdlm_target t = o.target;
+    t.device_table = o.table.c_str();
+    return t;
+}
+
+PlanHandle make_plan(const PlanOptions &o, const mdlm_config &config) {
+    const mdlm_target target = target_of(o);
+    mdlm_plan *plan = nullptr;
+    ok(mdlm_plan_create(&config, &o.shape, &target, &plan));
+    return {plan, mdlm_plan_destroy};
+}
+
+Planned measure(const PlanOptions &o, const mdlm_config &config, std::string name, std::string flags) {
+    const PlanHandle plan = make_plan(o, config);
+    Planned p;
+    p.name = std::move(name), p.flags = std::move(flags);
+    ok(mdlm_plan_memory(plan.get(), &p.memory));
+    ok(mdlm_plan_get_cost(plan.get(), &p.cost));
+    return p;
+}
+
+std::vector<Planned> megatron_settings(const PlanOptions &o) {
+    const mdlm_config plain = without_recompute(o.config);
+    std::vector<Planned> all = {measure(o, plain, "none", "")};
+    for (uint32_t modules = 1; modules < 64; ++modules) {
+        mdlm_config c = plain;
+        c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE, c.recompute_modules = modules;
+        const std::string names = modules_text(c);
+        Planned p = measure(o, c, "selective " + names, "--recompute-granularity selective --recompute-modules " + names);
+        // Modules that the layer does not have, or whose tensors another one names, make no difference.
+        const bool same = std::any_of(all.begin(), all.end(), [&](const Planned &q) {
+            return q.memory.peak_bytes == p.memory.peak_bytes && q.memory.saved_bytes == p.memory.saved_bytes && q.cost.extra_ns == p.cost.extra_ns;
+        });
+        if (!same) all.push_back(std::move(p));
+    }
+    const bool distributes = plain.tensor_model_parallel_size > 1 && plain.sequence_parallel == 0;
+    for (const mdlm_method method : {MDLM_METHOD_UNIFORM, MDLM_METHOD_BLOCK})
+        for (int64_t n = 1; n <= plain.num_layers; ++n)
+            for (int32_t distributed = 0; distributed <= int32_t{distributes}; ++distributed) {
+                mdlm_config c = plain;
+                c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = method, c.recompute_num_layers = n;
+                c.distribute_saved_activations = distributed;
+                const char *word = method == MDLM_METHOD_UNIFORM ? "uniform" : "block";
+                all.push_back(measure(o, c, textf("full %s %lld%s", word, static_cast<long long>(n), distributed != 0 ? " distributed" : ""),
+                                      textf("--recompute-granularity full --recompute-method %s --recompute-num-layers %lld%s", word,
+                                            static_cast<long long>(n), distributed != 0 ? " --distribute-saved-activations" : "")));
+            }
+    std::stable_sort(all.begin(), all.end(), [](const Planned &a, const Planned &b) { return a.memory.peak_bytes < b.memory.peak_bytes; });
+    return all;
+}
+
+const Planned *best_that_fits(const std::vector<Planned> &settings, uint64_t budget, bool with_parameters) {
+    const Planned *best = nullptr;
+    for (const Planned &p : settings)
+        if (p.counted(with_parameters) <= budget && (best == nullptr || p.cost.extra_ns < best->cost.extra_ns)) best = &p;
+    return best;
+}
+
+std::string bytes_text(uint64_t bytes) {
+    const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    auto value = static_cast<double>(bytes);
+    int unit = 0;
+    for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
+    return textf(unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+}
+
+std::string time_text(uint64_t ns) {
+    const auto value = static_cast<double>(ns);
+    if (value < 1e6) return textf("%.1f us", value / 1e3);
+    return value < 1e9 ? textf("%.2f ms", value / 1e6) : textf("%.2f s", value / 1e9);
+}
+
+}  // namespace mdlm::tools
