@@ -95,7 +95,8 @@ bool Bounds::may(int64_t layer, const Edge &e, int64_t most, int64_t budget) con
     for (const Line &line : lines_) {
         if (line.before[from] == no_way || line.after[to] == no_way) return false;
         const int64_t takes = to == edges_.size() ? e.tail : e.arc.left;
-        if (line.before[from] + scaled(e.low_ns) + priced(line.price, takes) + line.after[to] - priced(line.price, budget) > scaled(most)) return false;
+        const Wide low = line.before[from] + scaled(e.low_ns) + priced(line.price, takes) + line.after[to];
+        if (low - priced(line.price, budget) > scaled(most)) return false;
     }
     return true;
 }

@@ -70,9 +70,11 @@ Most most_of(const LayerType &t, int64_t depth) {
 void check(const Chain &chain) {
     range("number of layers", chain.size(), 1, most_layers);
     range("in_flight", chain.in_flight, 1, most_in_flight);
-    for (const auto &[name, value] : {std::pair{"input_bytes", chain.input_bytes}, {"fixed_bytes", chain.fixed_bytes}, {"loss_bytes", chain.loss_bytes},
-                                      {"max_unit_depth", chain.max_unit_depth}, {"max_unit_layers", chain.max_unit_layers}})
-        range(name, value, 0, INT64_MAX);
+    range("input_bytes", chain.input_bytes, 0, INT64_MAX);
+    range("fixed_bytes", chain.fixed_bytes, 0, INT64_MAX);
+    range("loss_bytes", chain.loss_bytes, 0, INT64_MAX);
+    range("max_unit_depth", chain.max_unit_depth, 0, INT64_MAX);
+    range("max_unit_layers", chain.max_unit_layers, 0, INT64_MAX);
     if (chain.max_unit_depth > 0 && std::min(chain.max_unit_layers, chain.size()) > most_unit_layers)
         range("max_unit_layers", chain.max_unit_layers, 0, most_unit_layers);
     for (size_t i = 0; i < chain.types.size(); ++i) check(chain.types[i], i);

@@ -79,7 +79,8 @@ struct Chain {
 
 inline constexpr int64_t most_layers = 4097, most_choices = 1024, most_in_flight = 65536, most_unit_layers = 64;
 
-// An Error that names the place unless sizes are in range, nothing is negative, and no sum that a plan of the chain can have passes 2^62. solve, frontier and simulate start with it.
+// An Error that names the place unless sizes are in range, nothing is negative, some policy of every layer may stand alone, and no sum
+// that a plan of the chain can have passes 2^61: nothing overflows after it. solve, frontier and simulate start with it.
 void check(const Chain &chain);
 
 // One item of a plan. A tree as a list: an item is followed by all items inside it.

@@ -156,7 +156,9 @@ private:
     }
     bool integer(int64_t v) {
         Field &f = expect(Kind::integer, "an integer");
-        if (f.number == &count_ && (v < 1 || v > most_layers)) fail(MDLM_ERROR_FORMAT, "chain: %s = %lld: expected 1 .. %lld", name().c_str(), static_cast<long long>(v), static_cast<long long>(most_layers));
+        if (f.number == &count_ && (v < 1 || v > most_layers))
+            fail(MDLM_ERROR_FORMAT, "chain: %s = %lld: expected 1 .. %lld", name().c_str(), static_cast<long long>(v),
+                 static_cast<long long>(most_layers));
         *f.number = v;
         return true;
     }

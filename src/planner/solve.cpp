@@ -32,9 +32,10 @@ public:
         r.gap_ns = std::max<int64_t>(r.extra_ns - std::max<int64_t>(std::min(best_.ns - error_ns_, others_ns_), 0), 0);
         r.optimal = r.gap_ns == 0;
         const bool exact = others_ns_ == infinite && error_ns_ == 0;
-        if (seen.peak_bytes > chain.fixed_bytes + budget_ || (exact && (seen.peak_bytes != chain.fixed_bytes + best_.bytes || seen.extra_ns != best_.ns)))
+        const int64_t peak = chain.fixed_bytes + best_.bytes;
+        if (seen.peak_bytes > chain.fixed_bytes + budget_ || (exact && (seen.peak_bytes != peak || seen.extra_ns != best_.ns)))
             fail(MDLM_ERROR_INTERNAL, "the planner's plan has %lld bytes and %lld ns: expected %lld and %lld", static_cast<long long>(seen.peak_bytes),
-                 static_cast<long long>(seen.extra_ns), static_cast<long long>(chain.fixed_bytes + best_.bytes), static_cast<long long>(best_.ns));
+                 static_cast<long long>(seen.extra_ns), static_cast<long long>(peak), static_cast<long long>(best_.ns));
         return r;
     }
 

@@ -82,7 +82,8 @@ void Space::find_nodes() {
         for (int64_t count = 1; count <= std::min(reach_, layers() - i); ++count) {
             const int64_t rest = count == 1 ? -1 : static_cast<int64_t>(node(i + 1, count - 1));
             const auto next = static_cast<int32_t>(seen.size());
-            nodes_[static_cast<size_t>(i * reach_ + count - 1)] = seen.emplace(std::array{chain_.bytes_before(i), int64_t{kind(i)}, rest}, next).first->second;
+            const auto found = seen.emplace(std::array{chain_.bytes_before(i), int64_t{kind(i)}, rest}, next).first;
+            nodes_[static_cast<size_t>(i * reach_ + count - 1)] = found->second;
         }
     node_count_ = seen.size();
 }

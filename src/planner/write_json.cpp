@@ -14,7 +14,8 @@ std::string member(const char *name, bool value) { return std::string("\"") + na
 
 std::string of(const Policy &p) {
     return "{\"name\": " + quoted(p.name) + ", " + member("saved_bytes", p.saved_bytes) + ", " + member("extra_ns", p.extra_ns) + ", " +
-           member("forward_bytes", p.forward_bytes) + ", " + member("backward_bytes", p.backward_bytes) + ", " + member("rebuild_ns", p.rebuild_ns) + "}";
+           member("forward_bytes", p.forward_bytes) + ", " + member("backward_bytes", p.backward_bytes) + ", " +
+           member("rebuild_ns", p.rebuild_ns) + "}";
 }
 std::string of(const UnitInput &u) {
     return "{\"name\": " + quoted(u.name) + ", " + member("saved_bytes", u.saved_bytes) + ", " + member("restore_ns", u.restore_ns) + ", " +

@@ -1,5 +1,6 @@
 #include "plan.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -94,11 +95,11 @@ uint64_t bytes_of(const char *option, const std::string &text) {
     static constexpr struct {
         const char *name;
         double bytes;
-    } units[] = {{"", 1}, {"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
-    const size_t digits = text.find_first_not_of("0123456789.");
+    } units[] = {{"", 1},           {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+                 {"TiB", 0x1p40}, {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+    const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
     const std::string number = text.substr(0, digits);
-    std::string unit = digits == std::string::npos ? "" : text.substr(digits);
-    unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+    const std::string unit = text.substr(std::min(text.find_first_not_of(' ', digits), text.size()));
     for (const auto &u : units) {
         if (number.empty() || unit != u.name) continue;
         uint64_t whole = 0;
@@ -106,7 +107,8 @@ uint64_t bytes_of(const char *option, const std::string &text) {
         if (error == std::errc() && end == number.data() + number.size() && u.bytes == 1) return whole;
         double value = 0;
         const auto [last, wrong] = std::from_chars(number.data(), number.data() + number.size(), value);
-        if (wrong == std::errc() && last == number.data() + number.size() && value * u.bytes < 0x1p63) return static_cast<uint64_t>(value * u.bytes);
+        const bool read = wrong == std::errc() && last == number.data() + number.size();
+        if (read && value * u.bytes < 0x1p63) return static_cast<uint64_t>(value * u.bytes);
     }
     bad("mdlm plan: %s: expected bytes like 1500000 or 40GiB, below 2^63, seen '%s'", option, text.c_str());
 }

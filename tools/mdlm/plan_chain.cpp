@@ -21,7 +21,9 @@ std::string spelled(const json &plan, int indent) {
         if (indent >= 0) text += (text.empty() ? "" : "\n") + std::string(static_cast<size_t>(indent), ' ');
         else if (!text.empty()) text += ", ";
     };
-    const auto range = [](int64_t first, int64_t last) { return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last); };
+    const auto range = [](int64_t first, int64_t last) {
+        return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
+    };
     for (size_t i = 0; i < plan.size(); ++i) {
         const json &entry = plan[i];
         begin();
@@ -48,8 +50,9 @@ void print_solved(const json &a) {
         std::printf("no plan fits; the smallest budget that would do is %lld bytes\n", least);
         return;
     }
-    std::printf("peak     %lld bytes (the smallest budget that does is %lld)\nextra    %lld ns, %s\nlayers\n%s\n", a["peak_bytes"].get<long long>(), least,
-                a["extra_ns"].get<long long>(), optimality(a).c_str(), spelled(a["plan"], 4).c_str());
+    std::printf("peak     %lld bytes (the smallest budget that does is %lld)\n", a["peak_bytes"].get<long long>(), least);
+    std::printf("extra    %lld ns, %s\n", a["extra_ns"].get<long long>(), optimality(a).c_str());
+    std::printf("layers\n%s\n", spelled(a["plan"], 4).c_str());
 }
 
 void print_frontier(const json &a) {
