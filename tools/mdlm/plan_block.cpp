@@ -1,6 +1,7 @@
 // mdlm plan for a block: the planner's plan at a budget, or all budgets, beside the best of Megatron's settings.
 #include <algorithm>
 #include <cstdio>
+#include <unistd.h>
 
 #include "../text.hpp"
 #include "bench/chart.hpp"
@@ -112,6 +113,7 @@ void sweep_text(const std::vector<Point> &points, const std::vector<Planned> &se
 }
 
 int sweep(const PlanOptions &o) {
+    if (o.shape.in_flight > 1 && isatty(2) != 0) std::fputs("mdlm plan: a sweep with several tapes in flight can take a minute ...\n", stderr);
     const std::vector<Point> points = frontier(o);
     const std::vector<Planned> settings = megatron_settings(o);
     if (!o.svg.empty()) draw(o, points, settings, nullptr);
