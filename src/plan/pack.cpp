@@ -1,5 +1,6 @@
 // Greedy placement in several orders, the best of them kept. By size it is the "greedy by size" of Pisarchyk and Lee (arXiv 2001.03288);
-// each item goes into the gap that it fills best.
+// each item goes into the gap that it fills best. Where all of them lose something, the items that end highest are placed first, again and
+// again ("squeaky wheel" optimization, Joslin and Clements, 1999).
 #include "plan/pack.hpp"
 
 #include <algorithm>
@@ -74,11 +75,17 @@ int64_t pack(std::vector<PackItem> &items, int64_t split) {
     const int64_t floor = std::max(most_alive(items), split);  // no order gets below it
     std::vector<PackItem> best;
     int64_t lowest = std::numeric_limits<int64_t>::max();
-    for (int which = 0; which < 5 && lowest > floor; ++which) {
-        std::vector<PackItem> attempt = items;
-        const int64_t height = place(attempt, order_of(which), split);
-        if (height < lowest) lowest = height, best = std::move(attempt);
-    }
+    std::vector<int32_t> order;
+    const auto attempt = [&](const std::vector<int32_t> &in) {
+        std::vector<PackItem> placed = items;
+        const int64_t height = place(placed, in, split);
+        std::vector<int32_t> blamed = in;
+        std::stable_partition(blamed.begin(), blamed.end(), [&](int32_t i) { return placed[i].offset + placed[i].bytes == height; });
+        if (height < lowest) lowest = height, best = std::move(placed), order = blamed;
+        return blamed;
+    };
+    for (int which = 0; which < 5 && lowest > floor; ++which) attempt(order_of(which));
+    for (int round = 0; round < 16 && lowest > floor && order.size() > 1; ++round) order = attempt(std::vector<int32_t>(order));
     items = std::move(best);
     return lowest;
 }
