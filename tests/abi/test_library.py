@@ -43,7 +43,7 @@ def _(_folder):
     out = run(["readelf", "-d", SHARED])
     assert "Library soname: [libmdlm.so.0]" in out, out
     needed = set(re.findall(r"Shared library: \[(.*?)\]", out))
-    allowed = re.compile(r"lib(c|m|stdc\+\+|gcc_s|pthread|gomp|dnnl)\.so\.\d+|ld-linux.*")
+    allowed = re.compile(r"lib(c|m|stdc\+\+|gcc_s|pthread|gomp|dnnl|hwy)\.so\.\d+|ld-linux.*")
     assert all(allowed.fullmatch(name) for name in needed), needed
 
 
