@@ -40,5 +40,9 @@ private:
 
 mdlm_device_kind device_of(const std::string &name);
 int32_t threads_of(const std::string &text);
+// A file's text; - is standard input.
+std::string read_all(const std::string &path);
+// A table of what operations cost, as the library takes it, out of its name or of a file.
+std::string device_table_of(const std::string &value);
 
 }  // namespace mdlm::tools

@@ -187,16 +187,6 @@ void take_model(PlanOptions &o, const std::string &name) {
     if (o.shape.micro_batch_size == 0) o.shape.micro_batch_size = 1;
 }
 
-// A name or a file.
-std::string table_text(const std::string &value) {
-    for (int32_t i = 0; mdlm_device_table_name(i) != nullptr; ++i)
-        if (value == mdlm_device_table_name(i)) return value;
-    const std::string text = read_all(value);
-    if (mdlm_device_table(text.find('{') != std::string::npos ? text.c_str() : "{}", nullptr, 0, nullptr) != MDLM_OK)
-        bad("mdlm plan: --device-table %s: %s", one_line(value).c_str(), mdlm_last_error());
-    return text;
-}
-
 int calibrate(const PlanOptions &o) {
     const Context context = open_context(o.target.device, o.target.num_threads);
     size_t length = 0;
@@ -230,7 +220,7 @@ int plan_command(const std::vector<std::string> &list) {
         bool block_option = true;
         if (words.option("--model", &value)) take_model(o, value);
         else if (words.option("--flags", &value)) take_file(o, value);
-        else if (words.option("--device-table", &value)) o.table = table_text(value), has_table = true;
+        else if (words.option("--device-table", &value)) o.table = device_table_of(value), has_table = true;
         else if (words.option("--device", &value)) o.target.device = device_of(value);
         else if (words.option("--threads", &value)) o.target.num_threads = threads_of(value);
         else if (words.option("--svg", &value)) o.svg = value;

@@ -33,7 +33,5 @@ int plan_article(const PlanOptions &options);
 
 // "1234", "1.5GiB", "40 GB": bytes, rounded down. Bad, naming the option, for anything else.
 uint64_t bytes_of(const char *option, const std::string &text);
-// A file's text; "-": standard input. Bad when it cannot be read.
-std::string read_all(const std::string &path);
 
 }  // namespace mdlm::tools

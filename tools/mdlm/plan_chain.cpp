@@ -63,19 +63,6 @@ void print_frontier(const json &a) {
 
 }  // namespace
 
-std::string read_all(const std::string &path) {
-    const auto close = [](std::FILE *f) {
-        if (f != stdin) std::fclose(f);
-    };
-    const std::unique_ptr<std::FILE, decltype(close)> file(path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
-    if (file == nullptr) bad("mdlm plan: %s: %s", path.c_str(), std::strerror(errno));
-    std::string text;
-    char part[65536];
-    for (size_t n; (n = std::fread(part, 1, sizeof part, file.get())) > 0;) text.append(part, n);
-    if (std::ferror(file.get()) != 0) bad("mdlm plan: %s: %s", path.c_str(), std::strerror(errno));
-    return text;
-}
-
 int plan_chain(const PlanOptions &o) {
     const std::string chain = read_all(o.chain);
     std::string text(size_t{1} << 20, '\0');

@@ -59,10 +59,11 @@ private:
 
 }  // namespace
 
-Context open_context(mdlm_device_kind device, int32_t threads) {
+Context open_context(mdlm_device_kind device, int32_t threads, mdlm_matmul matmul) {
     mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
     desc.device = device;
     desc.num_threads = threads;
+    desc.matmul = matmul;
     mdlm_context *context = nullptr;
     const mdlm_status status = mdlm_context_create(&desc, &context);
     if (status != MDLM_OK) bad("%s: %s", mdlm_status_name(status), mdlm_last_error());

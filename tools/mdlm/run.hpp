@@ -19,7 +19,7 @@ using Block = std::unique_ptr<mdlm_block, Destroy<mdlm_block_destroy>>;
 using Tape = std::unique_ptr<mdlm_tape, Destroy<mdlm_tape_destroy>>;
 
 // threads 0 = all cores.
-Context open_context(mdlm_device_kind device, int32_t threads);
+Context open_context(mdlm_device_kind device, int32_t threads, mdlm_matmul matmul = MDLM_MATMUL_AUTO);
 
 struct Outcome {
     std::vector<double> output, grad_input;  // [s, b, h] whatever the block's layout; exact copies of what the block made

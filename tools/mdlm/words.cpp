@@ -1,5 +1,9 @@
 // How commands read their words.
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
 
 #include "../text.hpp"
 #include "command.hpp"
@@ -32,6 +36,28 @@ mdlm_device_kind device_of(const std::string &name) {
     if (name == "cpu") return MDLM_DEVICE_CPU;
     if (name == "reference") return MDLM_DEVICE_REFERENCE;
     bad("mdlm: --device: expected cpu or reference, seen '%s'", name.c_str());
+}
+
+std::string read_all(const std::string &path) {
+    const auto close = [](std::FILE *f) {
+        if (f != stdin) std::fclose(f);
+    };
+    const std::unique_ptr<std::FILE, decltype(close)> file(path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
+    if (file == nullptr) bad("mdlm: %s: %s", path.c_str(), std::strerror(errno));
+    std::string text;
+    char part[65536];
+    for (size_t n; (n = std::fread(part, 1, sizeof part, file.get())) > 0;) text.append(part, n);
+    if (std::ferror(file.get()) != 0) bad("mdlm: %s: %s", path.c_str(), std::strerror(errno));
+    return text;
+}
+
+std::string device_table_of(const std::string &value) {
+    for (int32_t i = 0; mdlm_device_table_name(i) != nullptr; ++i)
+        if (value == mdlm_device_table_name(i)) return value;
+    const std::string text = read_all(value);
+    if (mdlm_device_table(text.find('{') != std::string::npos ? text.c_str() : "{}", nullptr, 0, nullptr) != MDLM_OK)
+        bad("mdlm: --device-table %s: %s", one_line(value).c_str(), mdlm_last_error());
+    return text;
 }
 
 int32_t threads_of(const std::string &text) {

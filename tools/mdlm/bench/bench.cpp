@@ -27,6 +27,8 @@ OPTIONS
     --micro-batch-size N  b (default 1)
     --device D            cpu (default) or reference
     --threads N           threads of the library's pool (default 0: all cores that this process may use)
+    --matmul M            auto (default), onednn or own: who multiplies on the CPU
+    --device-table T      with --memory-budget: what operations cost, as mdlm plan takes it (default: the device is calibrated first)
     --repeats N           timed steps of every setting (default 9)
     --warmup N            steps before, not timed (default 1)
     --micro-batches N     the parameters count as changed once in N steps, as an optimizer would, so that what is derived from them is

@@ -37,8 +37,13 @@ struct Running {
 class Session {
 public:
     Session(const Options &o, const std::vector<Setting> &settings, const Progress &progress)
-        : o_(o), progress_(progress), bytes_(bytes_of(o, settings)), context_(open_context(o.device, o.threads)), shared_(context_.get(), settings) {
+        : o_(o), progress_(progress), bytes_(bytes_of(o, settings)), context_(open_context(o.device, o.threads, o.matmul)), shared_(context_.get(), settings) {
         result_.device = context_text();
+        // A plan for a budget is chosen by what this machine can do, or by what is said of it.
+        const bool calibrates = o.config.memory_budget != 0 && o.device_table.empty();
+        if ((calibrates && mdlm_context_calibrate(context_.get(), o.config.params_dtype) != MDLM_OK) ||
+            (!o.device_table.empty() && mdlm_context_set_device_table(context_.get(), o.device_table.c_str()) != MDLM_OK))
+            bad("mdlm bench: %s", mdlm_last_error());
         result_.names = std::make_unique<std::set<std::string>>();
         for (const Setting &s : settings) result_.settings.emplace_back().setting = s;
         constexpr double share = 0.75;  // of the memory; the rest is for everybody else

@@ -101,6 +101,9 @@ Options parse(const std::vector<std::string> &list_of_words) {
         else if (words.option("--micro-batch-size", &value)) o.micro_batch_size = whole("--micro-batch-size", value, 1, 1 << 20), has_batch = true;
         else if (words.option("--device", &value)) o.device = device_of(value);
         else if (words.option("--threads", &value)) o.threads = threads_of(value);
+        else if (words.option("--matmul", &value))
+            o.matmul = choice<mdlm_matmul>("--matmul", value, {{"auto", MDLM_MATMUL_AUTO}, {"onednn", MDLM_MATMUL_ONEDNN}, {"own", MDLM_MATMUL_OWN}});
+        else if (words.option("--device-table", &value)) o.device_table = device_table_of(value);
         else if (words.option("--repeats", &value)) o.repeats = whole("--repeats", value, 1, 100000);
         else if (words.option("--warmup", &value)) o.warmup = whole("--warmup", value, 0, 100000);
         else if (words.option("--micro-batches", &value)) o.micro_batches = whole("--micro-batches", value, 1, 1 << 16);

@@ -16,6 +16,8 @@ struct Options {
     int64_t seq_length = 1024, micro_batch_size = 1;
     mdlm_device_kind device = MDLM_DEVICE_CPU;
     int32_t threads = 0;
+    mdlm_matmul matmul = MDLM_MATMUL_AUTO;
+    std::string device_table;  // empty: calibrate, where a budget needs one
     int64_t repeats = 9, warmup = 1, micro_batches = 1;
     Alive alive = Alive::automatic;
     bool sweep = false, baseline = true, profile = false, json = false;
