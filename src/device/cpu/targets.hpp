@@ -4,4 +4,9 @@
 // Included first in such a file.
 #pragma once
 
+// Under sanitizers, where compiling takes long, only what most machines run and the loops for all others.
+#if defined(__SANITIZE_ADDRESS__)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2)
+#else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2)
+#endif
