@@ -235,7 +235,7 @@ TEST_CASE("planner: plans for budgets give the bits of the plan that keeps every
 }
 
 TEST_CASE("planner: plans for budgets keep the memory promise, with 1 to 3 tapes in flight") {
-    for (uint64_t seed = 0; seed < (mdlm_test::sanitized ? 60 : 120); ++seed) {
+    for (uint64_t seed = 0; seed < (mdlm_test::sanitized ? 24 : 120); ++seed) {
         Draw d = bare(seed);
         d.freeze = Draw::Freeze::nothing;
         const BudgetRange range = range_of(d);
@@ -257,7 +257,7 @@ TEST_CASE("planner: plans for budgets keep the memory promise, with 1 to 3 tapes
 }
 
 TEST_CASE("planner: the smallest budget is reserved, one byte less is refused with the number") {
-    for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (uint64_t seed = 0; seed < (mdlm_test::sanitized ? 10 : 40); ++seed) {
         Draw d = bare(seed);
         d.freeze = Draw::Freeze::nothing;
         mdlm_test::repro(describe(d));
