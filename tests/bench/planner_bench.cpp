@@ -6,9 +6,11 @@
 #include <ctime>
 #include <malloc.h>
 #include <new>
+#include <unistd.h>
 #include <vector>
 
 #include "planner/chain.hpp"
+#include "support/split_mix.hpp"
 
 namespace {
 
@@ -34,21 +36,7 @@ namespace {
 
 using namespace mdlm::planner;
 
-// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-class Random {
-public:
-    explicit Random(uint64_t seed) : state_(seed) {}
-    uint64_t next() {
-        uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    }
-    int64_t in(int64_t low, int64_t high) { return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1)); }
-
-private:
-    uint64_t state_;
-};
+using mdlm_test::Random;
 
 constexpr int64_t mebibyte = 1 << 20;
 
@@ -104,7 +92,7 @@ void measure(const char *what, int64_t policies, int64_t unit_layers, Mix mix, i
         const int64_t least = solve(c, 0).minimum_budget_bytes, most = solve(c, INT64_MAX).peak_bytes;
         for (int64_t percent : {0, 2, 5, 10, 25, 50, 75, 90, 95}) {
             const int64_t budget = least + (most - least) / 100 * percent;
-            std::fprintf(stderr, "\r%s: chain %d of %d, %lld %%   ", what, n + 1, chains, static_cast<long long>(percent));
+            if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%s: chain %d of %d, %lld %%   ", what, n + 1, chains, static_cast<long long>(percent));
             most_in_use = in_use;
             const size_t before = in_use;
             const double began = cpu_ms();
@@ -118,7 +106,7 @@ void measure(const char *what, int64_t policies, int64_t unit_layers, Mix mix, i
         }
     }
     std::sort(ms.begin(), ms.end());
-    std::fprintf(stderr, "\r%60s\r", "");
+    if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%60s\r", "");
     std::printf("%-58s median %8.2f ms   longest %8.2f ms   memory %6.1f MiB   optimal %d of %d\n", what, ms[ms.size() / 2], ms.back(),
                 static_cast<double>(memory) / mebibyte, optimal, solves);
     std::fflush(stdout);

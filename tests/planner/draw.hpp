@@ -3,25 +3,11 @@
 #include <string>
 
 #include "machine.hpp"
+#include "support/split_mix.hpp"
 
 namespace planner_test {
 
-// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-class Random {
-public:
-    explicit Random(uint64_t seed) : state_(seed) {}
-    uint64_t next() {
-        uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    }
-    int64_t in(int64_t low, int64_t high) { return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1)); }
-    bool percent(int64_t p) { return in(1, 100) <= p; }
-
-private:
-    uint64_t state_;
-};
+using mdlm_test::Random;
 
 struct Sizes {
     int64_t layers = 6, types = 3, policies = 3, forms = 2, depth = 3, in_flight = 3;

@@ -5,6 +5,8 @@
 #define HWY_TARGET_INCLUDE "device/cpu/pointwise.cpp"
 #include "hwy/foreach_target.h"
 
+#include <type_traits>
+
 #include "device/cpu/activation-inl.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/spans.hpp"
@@ -72,24 +74,15 @@ void differentiate(const ActivationBackward &a, int64_t row, int64_t c0, int64_t
     });
 }
 
-template <class T>
-void activate_any(const ActivationForward &a, int64_t row, int64_t c0, int64_t n) {
-    switch (a.kind) {
-    case MDLM_ACT_GELU: return activate<T, MDLM_ACT_GELU>(a, row, c0, n);
-    case MDLM_ACT_GELU_TANH: return activate<T, MDLM_ACT_GELU_TANH>(a, row, c0, n);
-    case MDLM_ACT_SQUARED_RELU: return activate<T, MDLM_ACT_SQUARED_RELU>(a, row, c0, n);
-    case MDLM_ACT_SWIGLU: return activate<T, MDLM_ACT_SWIGLU>(a, row, c0, n);
-    default: return activate<T, MDLM_ACT_GEGLU>(a, row, c0, n);
-    }
-}
-template <class T>
-void differentiate_any(const ActivationBackward &a, int64_t row, int64_t c0, int64_t n) {
-    switch (a.kind) {
-    case MDLM_ACT_GELU: return differentiate<T, MDLM_ACT_GELU>(a, row, c0, n);
-    case MDLM_ACT_GELU_TANH: return differentiate<T, MDLM_ACT_GELU_TANH>(a, row, c0, n);
-    case MDLM_ACT_SQUARED_RELU: return differentiate<T, MDLM_ACT_SQUARED_RELU>(a, row, c0, n);
-    case MDLM_ACT_SWIGLU: return differentiate<T, MDLM_ACT_SWIGLU>(a, row, c0, n);
-    default: return differentiate<T, MDLM_ACT_GEGLU>(a, row, c0, n);
+// Calls body with the kind as a constant.
+template <class Body>
+HWY_INLINE void by_kind(mdlm_activation kind, const Body &body) {
+    switch (kind) {
+    case MDLM_ACT_GELU: return body(std::integral_constant<mdlm_activation, MDLM_ACT_GELU>());
+    case MDLM_ACT_GELU_TANH: return body(std::integral_constant<mdlm_activation, MDLM_ACT_GELU_TANH>());
+    case MDLM_ACT_SQUARED_RELU: return body(std::integral_constant<mdlm_activation, MDLM_ACT_SQUARED_RELU>());
+    case MDLM_ACT_SWIGLU: return body(std::integral_constant<mdlm_activation, MDLM_ACT_SWIGLU>());
+    default: return body(std::integral_constant<mdlm_activation, MDLM_ACT_GEGLU>());
     }
 }
 
@@ -104,12 +97,16 @@ void dropout_backward_span(const DropoutBackward &a, int64_t row, int64_t c0, in
     else pointwise::drop<bf16>(a, row, c0, n);
 }
 void activation_forward_span(const ActivationForward &a, int64_t row, int64_t c0, int64_t n) {
-    if (a.dtype == DType::f32) pointwise::activate_any<float>(a, row, c0, n);
-    else pointwise::activate_any<bf16>(a, row, c0, n);
+    pointwise::by_kind(a.kind, [&](auto kind) HWY_ATTR {
+        if (a.dtype == DType::f32) pointwise::activate<float, kind.value>(a, row, c0, n);
+        else pointwise::activate<bf16, kind.value>(a, row, c0, n);
+    });
 }
 void activation_backward_span(const ActivationBackward &a, int64_t row, int64_t c0, int64_t n) {
-    if (a.dtype == DType::f32) pointwise::differentiate_any<float>(a, row, c0, n);
-    else pointwise::differentiate_any<bf16>(a, row, c0, n);
+    pointwise::by_kind(a.kind, [&](auto kind) HWY_ATTR {
+        if (a.dtype == DType::f32) pointwise::differentiate<float, kind.value>(a, row, c0, n);
+        else pointwise::differentiate<bf16, kind.value>(a, row, c0, n);
+    });
 }
 
 }  // namespace mdlm::cpu::HWY_NAMESPACE
