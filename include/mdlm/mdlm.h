@@ -86,7 +86,7 @@ Since every function: version 0.1 (MDLM_API_VERSION 1), unless said. */
 #define MDLM_VERSION_MINOR 1
 #define MDLM_VERSION_PATCH 0
 /* Grows by one whenever the ABI gains something; goes into mdlm_context_desc. */
-#define MDLM_API_VERSION 2
+#define MDLM_API_VERSION 3
 
 #if defined(MDLM_BUILD) && defined(__GNUC__)
 #define MDLM_API __attribute__((visibility("default")))
@@ -116,6 +116,7 @@ enum {
     MDLM_ERROR_THREAD = 42,   /* a thread could not be made */
     MDLM_ERROR_DEVICE = 43,   /* the device's library returned an error */
     MDLM_ERROR_CALLBACK = 44, /* a function of yours returned an error */
+    MDLM_ERROR_COMM = 45,     /* the tensor-parallel group: a rank failed, left, did something else, or did not come in time */
     MDLM_ERROR_UNSUPPORTED = 60, /* this build or device cannot do it */
     MDLM_ERROR_INTERNAL = 90  /* a fault of the library; please report it */
 };
@@ -263,9 +264,10 @@ typedef struct mdlm_config {
     mdlm_dtype grad_dtype;                /* of parameter gradients (default 0 = f32; f64 where params_dtype is f64) */
     double init_method_std;               /* of initial weights (range >= 0, default 0.02) */
     double output_init_std;               /* of initial linear_proj and linear_fc2 (default 0 = init_method_std / sqrt(2 num_layers)) */
-    /* parallel: in this version a block runs with 1; plans can be made for more */
-    int64_t tensor_model_parallel_size;   /* t (range >= 1, default 1) */
-    int32_t sequence_parallel;            /* with t = 1 the same as without (default 0) */
+    /* parallel */
+    int64_t tensor_model_parallel_size;   /* t: size of the context's communicator; plans need none (range >= 1, default 1) */
+    int32_t sequence_parallel;            /* x, y and what lies between the linears are split over ranks along the sequence, which t
+                                             must divide; with t = 1 the same as without (default 0) */
     /* recompute */
     mdlm_granularity recompute_granularity; /* "none" | "selective" | "full" (default none); --recompute-activations = selective */
     mdlm_method recompute_method;         /* "none" | "uniform" | "block"; only with full. full without a method is uniform with 1
@@ -312,6 +314,73 @@ MDLM_API mdlm_status mdlm_config_parse_flags(mdlm_config *config, int argc, cons
 /* Applies every rule on settings; the text of a failure names all that are broken, separated by "; ". */
 MDLM_API mdlm_status mdlm_config_validate(const mdlm_config *config);
 
+/* --------------------------------------------------------------------------------------------------------------- group
+
+A tensor-parallel group: t ranks, each with a communicator, a context on it and a block of the same config, that make the same calls in the
+same order. A rank is a thread (mdlm_comm_create_threads), a process (mdlm/mpi.h), or whatever your own functions connect.
+
+    mdlm_comm *ranks[2];
+    TRY(mdlm_comm_create_threads(2, ranks));                // then, in thread r:
+    mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
+    desc.comm = ranks[r], desc.num_threads = 1;             // the cores are shared by the ranks
+    TRY(mdlm_context_create(&desc, &context));              // and a block with tensor_model_parallel_size 2
+
+x, y, dx and dy are the same on all ranks, or each rank's part of the sequence under sequence_parallel (mdlm_block_io). Replicated parameters
+and their gradients have the same bits on all ranks. mdlm_block_reserve, _forward and _backward are calls of the whole group: before
+anything runs, all ranks compare what they are about to do. Where they differ, or where one rank's arguments are refused, every rank
+gets an error that names what differs (CONFIG or SHAPE) or who failed why (COMM), and all can go on. After a failure inside, the group is
+aborted: every rank gets COMM, in that call or its next, and only destroying is left. A rank that is silent for comm_timeout_ms is a failure. */
+
+typedef struct mdlm_comm mdlm_comm;
+
+typedef int32_t mdlm_reduce_op;
+enum { MDLM_REDUCE_SUM = 0, MDLM_REDUCE_MAX = 1 };
+
+/* A communicator of yours. Every function is called on the thread that called the library, on all ranks in the same order, never two at once.
+   count = elements of one rank's part: all_reduce works on count elements, all_gather writes size * count (rank 0's part first), reduce_scatter
+   reads size * count and writes count. send may be recv for all_reduce, nothing else overlaps. Memory is the device's; on the CPU and the
+   reference device the work must be done on return, and stream is NULL. dtype is one of MDLM_DTYPE_F32, _BF16, _F16, _F64. Every rank must get the
+   same bits; sums are best taken in rank order in float32 (float64 for F64) and rounded once. all_gather moves bits, which need not be numbers.
+   timeout_ms > 0: after so long without the others return an error. On return, with an error too, nothing may touch the buffers any more.
+   Another status than OK is COMM for the library's caller, with the line that mdlm_set_last_error left; the group is then aborted. */
+typedef struct mdlm_comm_table {
+    size_t struct_size;
+    int32_t rank; /* (range 0 .. size - 1) */
+    int32_t size; /* (range 1 .. 65536) */
+    mdlm_status (*all_reduce)(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op,
+                              int64_t timeout_ms, void *stream);
+    mdlm_status (*all_gather)(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, int64_t timeout_ms, void *stream);
+    mdlm_status (*reduce_scatter)(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op,
+                                  int64_t timeout_ms, void *stream);
+    void (*abort)(void *payload);   /* makes calls of all ranks, running and to come, return an error soon. From any thread, also during a call,
+                                       and more than once (NULL = there is no such way, and the others wait for their timeout) */
+    void (*destroy)(void *payload); /* called once, when the last user of the communicator is gone (NULL = nothing to do) */
+    void *payload;
+} mdlm_comm_table;
+#define MDLM_COMM_TABLE_INIT { sizeof(mdlm_comm_table), 0, 1, NULL, NULL, NULL, NULL, NULL, NULL }
+MDLM_API mdlm_status mdlm_comm_table_init(mdlm_comm_table *table, size_t struct_size);
+
+/* A communicator from your functions; table is copied. When this fails, destroy is not called. API version 3, as all of this section. */
+MDLM_API mdlm_status mdlm_comm_create(const mdlm_comm_table *table, mdlm_comm **out);
+/* size communicators of one group of threads in this process (range 1 .. 1024), written to out[0 .. size). Collectives have the same bits on
+   all ranks: sums in rank order, in float32 (float64 for F64), rounded once. */
+MDLM_API mdlm_status mdlm_comm_create_threads(int32_t size, mdlm_comm **out);
+/* A context keeps its communicator alive. The last user gone, a rank of a group of threads or processes has left it: the others get COMM
+   when they call it. NULL allowed. From any thread, but not during a collective of the same handle. */
+MDLM_API void mdlm_comm_destroy(mdlm_comm *comm);
+/* Makes all calls of all ranks on the group, running and to come, fail with COMM. For a rank that cannot go on. From any thread, at any time. */
+MDLM_API mdlm_status mdlm_comm_abort(mdlm_comm *comm);
+/* The rank's number and the size of the group; either out may be NULL. */
+MDLM_API mdlm_status mdlm_comm_rank(const mdlm_comm *comm, int32_t *rank, int32_t *size);
+/* Collectives for your own data (a loss, a norm of gradients, a shard), as mdlm_comm_table describes them; host memory, done on return. All
+   ranks call them in the same order among each other and among the group's calls. timeout_ms 0 = 600000. BUSY while another
+   call uses this communicator. COMM: see above; the group is then aborted. */
+MDLM_API mdlm_status mdlm_comm_all_reduce(mdlm_comm *comm, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op,
+                                          int64_t timeout_ms);
+MDLM_API mdlm_status mdlm_comm_all_gather(mdlm_comm *comm, const void *send, void *recv, int64_t count, mdlm_dtype dtype, int64_t timeout_ms);
+MDLM_API mdlm_status mdlm_comm_reduce_scatter(mdlm_comm *comm, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op,
+                                              int64_t timeout_ms);
+
 /* ------------------------------------------------------------------------------------------------------------ context */
 
 typedef struct mdlm_context mdlm_context;
@@ -346,9 +415,11 @@ typedef struct mdlm_context_desc {
     void *log_payload;
     mdlm_matmul matmul;                     /* CPU; UNSUPPORTED for ONEDNN in a build without it (default AUTO) */
     int32_t reserved;                       /* 0 */
+    mdlm_comm *comm;                        /* the rank's communicator, one context at a time (STATE); kept alive (default NULL = a group of 1) */
+    int64_t comm_timeout_ms;                /* how long a rank waits for the others (range >= 0, default 0 = 600000, ten minutes) */
 } mdlm_context_desc;
 #define MDLM_CONTEXT_DESC_INIT { sizeof(mdlm_context_desc), MDLM_API_VERSION, MDLM_DEVICE_CPU, 0, 0, NULL, NULL, NULL, NULL, NULL, \
-    MDLM_MATMUL_AUTO, 0 }
+    MDLM_MATMUL_AUTO, 0, NULL, 0 }
 MDLM_API mdlm_status mdlm_context_desc_init(mdlm_context_desc *desc, size_t struct_size);
 
 /* Makes a device, its threads and its memory available. desc NULL = CPU with all cores. UNSUPPORTED for a device that this build
@@ -617,7 +688,8 @@ MDLM_API mdlm_status mdlm_param_data(mdlm_block *block, int64_t index, void **pa
 MDLM_API mdlm_status mdlm_params_init(mdlm_block *block, uint64_t seed);
 /* Writes (reads) a box of a parameter from (to) host memory, in coordinates of the full tensor, or of a part of it: "q", "k", "v" of
    linear_qkv, "gate", "up" of a gated linear_fc1 (NULL = the whole). start and count have ndim entries (NULL = all of it). host holds
-   the product of the counts in dtype (converted, rounding to nearest even), bytes is its size and must be exact. Each rank takes what it has. */
+   the product of the counts in dtype (converted, rounding to nearest even), bytes is its size and must be exact. A rank takes (fills in) what
+   it has of the box and ignores (leaves as it was) the rest, so the same call on every rank loads from (stores to) full tensors. */
 MDLM_API mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count,
                                       mdlm_dtype dtype, const void *host, size_t bytes);
 MDLM_API mdlm_status mdlm_param_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count,
@@ -625,6 +697,9 @@ MDLM_API mdlm_status mdlm_param_read(mdlm_block *block, int64_t index, const cha
 /* The same for the gradient; STATE when frozen. */
 MDLM_API mdlm_status mdlm_param_grad_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count,
                                           mdlm_dtype dtype, void *host, size_t bytes);
+/* The whole of a parameter (gradient 1: of its gradient, STATE when frozen) from all ranks' parts, on every rank: full_shape in dtype, bytes is
+   its size and must be exact. A call of the whole group. With mdlm_param_write the way from any sharding to any other. API version 3. */
+MDLM_API mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes);
 /* Say that parameters were written from outside (an optimizer step through mdlm_param_data). A tape remembers the version that its
    forward ran with, and a backward after a change is STATE. */
 MDLM_API mdlm_status mdlm_params_changed(mdlm_block *block);
@@ -685,8 +760,13 @@ typedef struct mdlm_tape_stats {
     uint64_t backward_ops, backward_flops;   /* without the replay */
     uint64_t replayed_ops, replayed_flops;
     uint64_t replayed_matmul_flops;          /* linears and attention only */
+    /* Collectives of the group, and their bytes: of the whole tensor that is reduced, gathered or scattered, once. API version 3 */
+    uint64_t forward_collectives, forward_collective_bytes;
+    uint64_t backward_collectives, backward_collective_bytes;  /* without the next two */
+    uint64_t replayed_collectives, replayed_collective_bytes;  /* gathering sharded inputs of units too */
+    uint64_t gradient_collectives, gradient_collective_bytes;  /* of parameter gradients that are partial on each rank */
 } mdlm_tape_stats;
-#define MDLM_TAPE_STATS_INIT { sizeof(mdlm_tape_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define MDLM_TAPE_STATS_INIT { sizeof(mdlm_tape_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 MDLM_API mdlm_status mdlm_tape_stats_init(mdlm_tape_stats *stats, size_t struct_size);
 MDLM_API mdlm_status mdlm_tape_get_stats(const mdlm_tape *tape, mdlm_tape_stats *stats);
 

@@ -27,11 +27,8 @@ mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_pla
 
 mdlm_status mdlm_block_reserve(mdlm_block *block, const mdlm_shape *shape, const mdlm_plan *plan) {
     return call(block, "block", [&] {
-        const mdlm_shape s = take(shape, "shape");
-        Block &b = block->block;
-        if (plan == nullptr) return b.reserve(s, nullptr);
-        if (plan->plan.config().digest != b.config().digest) fail(MDLM_ERROR_CONFIG, "plan: it was made for another config than the block's");
-        b.reserve(s, &plan->plan.policies());
+        if (plan == nullptr) return block->block.reserve(shape, nullptr);
+        block->block.reserve(shape, &plan->plan.policies(), &plan->plan.config());
     });
 }
 
@@ -68,24 +65,17 @@ mdlm_status mdlm_tape_get_stats(const mdlm_tape *tape, mdlm_tape_stats *stats) {
     return call(tape, "tape", [&] {
         const Counts &c = tape->tape.counts;
         const mdlm_tape_stats s = {sizeof s, c.saved_bytes, c.host_bytes, c.high_water_bytes, c.forward_ops, c.forward_flops, c.backward_ops,
-                                   c.backward_flops, c.replayed_ops, c.replayed_flops, c.replayed_matmul_flops};
+                                   c.backward_flops, c.replayed_ops, c.replayed_flops, c.replayed_matmul_flops, c.forward_collectives,
+                                   c.forward_collective_bytes, c.backward_collectives, c.backward_collective_bytes, c.replayed_collectives,
+                                   c.replayed_collective_bytes, c.gradient_collectives, c.gradient_collective_bytes};
         give(stats, s, "stats");
     });
 }
 
 mdlm_status mdlm_block_forward(mdlm_block *block, const mdlm_batch *batch, const void *x, mdlm_tape *tape, void *y) {
-    return call(block, "block", [&] {
-        const mdlm_batch b = take(batch, "batch");
-        if (tape != nullptr && tape->block != block) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
-        block->block.forward(b, x, tape != nullptr ? &tape->tape : nullptr, y);
-    });
+    return call(block, "block", [&] { block->block.forward(batch, x, tape != nullptr ? &tape->tape : nullptr, y); });
 }
 
 mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx) {
-    return call(block, "block", [&] {
-        not_null(tape, "tape");
-        const mdlm_backward_options o = options != nullptr ? take(options, "options") : defaults<mdlm_backward_options>();
-        if (tape->block != block) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
-        block->block.backward(tape->tape, o, dy, dx);
-    });
+    return call(block, "block", [&] { block->block.backward(tape != nullptr ? &tape->tape : nullptr, options, dy, dx); });
 }

@@ -48,6 +48,7 @@ const char *mdlm_status_name(mdlm_status status) {
         MDLM_NAME(MDLM_ERROR_THREAD);
         MDLM_NAME(MDLM_ERROR_DEVICE);
         MDLM_NAME(MDLM_ERROR_CALLBACK);
+        MDLM_NAME(MDLM_ERROR_COMM);
         MDLM_NAME(MDLM_ERROR_UNSUPPORTED);
         MDLM_NAME(MDLM_ERROR_INTERNAL);
 #undef MDLM_NAME
@@ -66,6 +67,7 @@ void mdlm_set_last_error(const char *text) {
 #define MDLM_INIT_FUNCTION(type) \
     mdlm_status type##_init(type *p, size_t struct_size) { return mdlm::guard([&] { mdlm::init(p, struct_size, #type); }); }
 MDLM_INIT_FUNCTION(mdlm_config)
+MDLM_INIT_FUNCTION(mdlm_comm_table)
 MDLM_INIT_FUNCTION(mdlm_context_desc)
 MDLM_INIT_FUNCTION(mdlm_context_stats)
 MDLM_INIT_FUNCTION(mdlm_shape)

@@ -4,9 +4,15 @@
 #include "block/block.hpp"
 #include "plan/plan.hpp"
 
+// Shared with the context that uses it.
+struct mdlm_comm {
+    std::shared_ptr<mdlm::Comm> comm;
+};
+
 struct mdlm_context final : mdlm::Handle {
     mdlm_context(std::shared_ptr<mdlm::Gate> gate, std::unique_ptr<mdlm::Device> device, const mdlm_context_desc &desc)
-        : Handle(std::move(gate), nullptr), engine(std::move(device), mdlm::make_self_comm(), desc.device_allocator, desc.host_allocator) {}
+        : Handle(std::move(gate), nullptr), engine(std::move(device), desc.comm != nullptr ? desc.comm->comm : mdlm::make_self_comm(), desc.comm_timeout_ms, desc.device_allocator,
+                 desc.host_allocator) {}
     mdlm::Engine engine;
 };
 

@@ -22,6 +22,7 @@ struct StructInfo;
         static constexpr type initial = init; /* static, so that its padding is 0 */                    \
     }
 MDLM_STRUCT(mdlm_config, MDLM_CONFIG_INIT, num_layers);
+MDLM_STRUCT(mdlm_comm_table, MDLM_COMM_TABLE_INIT, size);
 MDLM_STRUCT(mdlm_context_desc, MDLM_CONTEXT_DESC_INIT, api_version);
 MDLM_STRUCT(mdlm_context_stats, MDLM_CONTEXT_STATS_INIT, arena_bytes);
 MDLM_STRUCT(mdlm_shape, MDLM_SHAPE_INIT, seq_length);

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/sizes.hpp"
+#include "base/structs.hpp"
 #include "block/reservation.hpp"
 #include "block/rotary.hpp"
 
@@ -20,15 +21,31 @@ void check_apart(const void *a, const char *a_name, const void *b, const char *b
     if (p < q + bytes && q < p + bytes) fail(MDLM_ERROR_ARGUMENT, "%s and %s overlap: expected %llu bytes apart", a_name, b_name, (unsigned long long)bytes);
 }
 
+// What ranks must agree on in a batch. x is theirs to agree on.
+void say(Statement &s, const mdlm_batch &b, const RunState &state, const int32_t *offsets, int64_t count) {
+    const auto shape = [&](const char *name, int64_t value) { s.say(name, MDLM_ERROR_SHAPE, value); };
+    shape("batch.seq_length", b.seq_length);
+    shape("batch.micro_batch_size", b.micro_batch_size);
+    shape("batch.num_documents", offsets != nullptr ? count : 0);
+    shape("batch.attention_mask_type", state.mask.type);
+    uint64_t documents = digest_start;
+    for (int64_t i = 0; offsets != nullptr && i <= count; ++i) documents = (documents ^ static_cast<uint32_t>(offsets[i])) * 0x100000001b3u;
+    shape("batch.cu_seqlens (its digest)", static_cast<int64_t>(documents));
+    shape("batch.training", b.training);
+    shape("batch.seed", static_cast<int64_t>(b.seed));
+    shape("batch.step", b.step);
+    shape("batch.micro_batch_index", b.micro_batch_index);
+}
+
 }  // namespace
 
 Block::Block(Engine &engine, const mdlm_config &config)
-    : engine_(engine), config_(resolve(config)), programs_(make_programs(config_)), params_(config_, programs_) {
+    : engine_(engine), config_(resolve(config)), programs_(make_programs(config_)), params_(config_, programs_, engine.group.rank()) {
     if (!engine.device->traits().supports(config_.params_dtype))
         fail(MDLM_ERROR_UNSUPPORTED, "params_dtype = %s: this device does not run it", name_of(config_.params_dtype));
-    if (config_.tensor_model_parallel_size != engine.comm->size())
+    if (config_.tensor_model_parallel_size != engine.group.size())
         fail(MDLM_ERROR_UNSUPPORTED, "tensor_model_parallel_size = %lld: expected %lld, the size of the context's group",
-             (long long)config_.tensor_model_parallel_size, (long long)engine.comm->size());
+             (long long)config_.tensor_model_parallel_size, (long long)engine.group.size());
 }
 
 Block::~Block() {
@@ -79,7 +96,7 @@ void Block::prepare(const mdlm_batch &batch) {
 mdlm_io Block::io(const mdlm_batch &batch) const {
     check_batch(config_, reserved().shape, batch);
     mdlm_io io = MDLM_IO_INIT;
-    const int64_t s = batch.seq_length / (config_.sequence_parallel ? config_.tensor_model_parallel_size : 1), b = batch.micro_batch_size;
+    const int64_t s = batch.seq_length / split(), b = batch.micro_batch_size;
     io.ndim = 3;
     io.dtype = static_cast<mdlm_dtype>(config_.params_dtype);
     io.shape[0] = config_.batch_first ? b : s;
@@ -140,60 +157,92 @@ Frame Block::frame(Reservation &r, const RunState &state, const Tape *tape) cons
     return f;
 }
 
-void Block::forward(const mdlm_batch &batch, const void *x, Tape *tape, void *y) {
-    Reservation &r = reserved();
-    const uint64_t bytes = io(batch).bytes;
-    check_aligned(x, "x");
-    check_aligned(y, "y");
-    check_apart(x, "x", y, "y", bytes);
-    if (tape != nullptr && tape->full) fail(MDLM_ERROR_STATE, "tape: it holds a forward: expected mdlm_block_backward or mdlm_tape_reset before");
-    if (tape == nullptr && r.in_flight > 0 && r.shape.evaluate_in_flight == 0)
-        fail(MDLM_ERROR_STATE, "forward without a tape while %lld tapes are in flight: expected evaluate_in_flight = 1 in the reserved shape",
-             (long long)r.in_flight);
-    const int32_t *offsets = batch.cu_seqlens;
-    int64_t count = batch.num_documents;
-    if (offsets == nullptr && tape != nullptr && tape->offsets.count > 0) offsets = tape->offsets.offsets.data(), count = tape->offsets.count;
-    if (offsets != nullptr) check_documents(offsets, count, r.shape.max_documents, batch.seq_length, "cu_seqlens");
-    const RunState state = make_state(config_, batch, offsets, count, tape != nullptr ? tape->documents : r.documents);
-    prepare_shape(r, state.extent());
+void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y) {
+    RunState state;
+    Statement statement("mdlm_block_forward");
+    engine_.group.together(statement, [&] {
+        const mdlm_batch batch = take(given, "batch");
+        Reservation &r = reserved();
+        if (tape != nullptr && tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
+        const uint64_t bytes = io(batch).bytes;
+        check_aligned(x, "x");
+        check_aligned(y, "y");
+        check_apart(x, "x", y, "y", bytes);
+        if (tape != nullptr && tape->full) fail(MDLM_ERROR_STATE, "tape: it holds a forward: expected mdlm_block_backward or mdlm_tape_reset before");
+        if (tape == nullptr && r.in_flight > 0 && r.shape.evaluate_in_flight == 0)
+            fail(MDLM_ERROR_STATE, "forward without a tape while %lld tapes are in flight: expected evaluate_in_flight = 1 in the reserved shape",
+                 (long long)r.in_flight);
+        const int32_t *offsets = batch.cu_seqlens;
+        int64_t count = batch.num_documents;
+        if (offsets == nullptr && tape != nullptr && tape->offsets.count > 0) offsets = tape->offsets.offsets.data(), count = tape->offsets.count;
+        if (offsets != nullptr) check_documents(offsets, count, r.shape.max_documents, batch.seq_length, "cu_seqlens");
+        state = make_state(config_, batch, offsets, count, tape != nullptr ? tape->documents : r.documents);
+        state.rank = engine_.group.rank();
+        prepare_shape(r, state.extent());
+        say(statement, batch, state, offsets, count);
+        statement.say("forward with a tape", MDLM_ERROR_COMM, tape != nullptr);
+        statement.say("number of forwards so far", MDLM_ERROR_COMM, static_cast<int64_t>(forwards_));
+    });
 
+    Reservation &r = *reservation_;
     Frame f = frame(r, state, tape);
     f.x = x, f.y = y;
     Counts counts;
-    Runner runner(engine_, *r.plan, f, counts);
-    for (const Entry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
+    engine_.group.run([&] {
+        Runner runner(engine_, *r.plan, f, counts);
+        for (const Entry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
+    });
+    ++forwards_;
     engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(counts.high_water_bytes));
     if (tape == nullptr) return;
     tape->state = state;
     tape->x = x;
     tape->params_version = params_.version;
     tape->counts = counts;
+    tape->forward = forwards_;
     tape->full = true;
     ++r.in_flight;
 }
 
-void Block::backward(Tape &tape, const mdlm_backward_options &options, const void *dy, void *dx) {
-    Reservation &r = reserved();
-    if (!tape.full) fail(MDLM_ERROR_STATE, "tape: it is empty: expected mdlm_block_forward with it before");
-    if (tape.params_version != params_.version) fail(MDLM_ERROR_STATE, "tape: parameters changed since its forward: expected them unchanged");
-    if (options.overwrite_grads != 0 && options.overwrite_grads != 1)
-        fail(MDLM_ERROR_ARGUMENT, "options.overwrite_grads = %d: expected 0 or 1", options.overwrite_grads);
-    const bool overwrite = options.overwrite_grads != 0;
-    if (params_.grads_dirty && !overwrite)
-        fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
-    check_aligned(dy, "dy");
-    if (r.plan->wants_dx) check_aligned(dx, "dx");
-    else if (dx != nullptr) fail(MDLM_ERROR_ARGUMENT, "dx = %p: expected NULL, the shape was reserved with input_requires_grad = 0", dx);
-    const uint64_t bytes = static_cast<uint64_t>(mul(mul(tape.state.tokens.rows(), config_.hidden_size), size_of(config_.params_dtype)));
-    if (dx != nullptr && dx != dy) check_apart(dx, "dx", dy, "dy", bytes);
+void Block::backward(Tape *tape, const mdlm_backward_options *given, const void *dy, void *dx) {
+    mdlm_backward_options options = defaults<mdlm_backward_options>();
+    Statement statement("mdlm_block_backward");
+    engine_.group.together(statement, [&] {
+        if (given != nullptr) options = take(given, "options");
+        Reservation &r = reserved();
+        if (tape == nullptr) fail(MDLM_ERROR_ARGUMENT, "tape is NULL");
+        if (tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
+        if (!tape->full) fail(MDLM_ERROR_STATE, "tape: it is empty: expected mdlm_block_forward with it before");
+        if (tape->params_version != params_.version)
+            fail(MDLM_ERROR_STATE, "tape: parameters changed since its forward: expected them unchanged");
+        if (options.overwrite_grads != 0 && options.overwrite_grads != 1)
+            fail(MDLM_ERROR_ARGUMENT, "options.overwrite_grads = %d: expected 0 or 1", options.overwrite_grads);
+        if (params_.grads_dirty && options.overwrite_grads == 0)
+            fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
+        check_aligned(dy, "dy");
+        if (r.plan->wants_dx) check_aligned(dx, "dx");
+        else if (dx != nullptr) fail(MDLM_ERROR_ARGUMENT, "dx = %p: expected NULL, the shape was reserved with input_requires_grad = 0", dx);
+        const int64_t rows = tape->state.part(split()).rows();
+        const auto bytes = static_cast<uint64_t>(mul(mul(rows, config_.hidden_size), size_of(config_.params_dtype)));
+        if (dx != nullptr && dx != dy) check_apart(dx, "dx", dy, "dy", bytes);
+        prepare_shape(r, tape->state.extent());
+        statement.say("options.overwrite_grads", MDLM_ERROR_COMM, options.overwrite_grads);
+        statement.say("forward that the tape holds", MDLM_ERROR_COMM, static_cast<int64_t>(tape->forward));
+    });
 
-    prepare_shape(r, tape.state.extent());
-    Frame f = frame(r, tape.state, &tape);
-    f.state.accumulate = !overwrite;
-    f.x = tape.x, f.dy = dy, f.dx = dx;
-    tape.full = false;
+    Reservation &r = *reservation_;
+    Frame f = frame(r, tape->state, tape);
+    f.state.accumulate = options.overwrite_grads == 0;
+    f.x = tape->x, f.dy = dy, f.dx = dx;
+    tape->full = false;
     --r.in_flight;
     params_.grads_dirty = true;
+    engine_.group.run([&] { run_backward(r, *tape, f, options); });
+    params_.grads_dirty = false;
+    engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(tape->counts.high_water_bytes));
+}
+
+void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backward_options &options) {
     Runner runner(engine_, *r.plan, f, tape.counts);
     for (const Entry &e : r.plan->backward) {
         runner.run(e);
@@ -209,8 +258,28 @@ void Block::backward(Tape &tape, const mdlm_backward_options &options, const voi
                  mdlm_status_name(status), last_error()[0] != 0 ? " " : "", last_error());
         set_last_error(before);
     }
-    params_.grads_dirty = false;
-    engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(tape.counts.high_water_bytes));
+}
+
+void Block::gather(int64_t index, bool grad, DType type, void *host, size_t bytes) {
+    Statement statement("mdlm_param_gather");
+    std::vector<char> mine, all;
+    const ParamEntry *p = nullptr;
+    engine_.group.together(statement, [&] {
+        if (host == nullptr) fail(MDLM_ERROR_ARGUMENT, "host is NULL");
+        p = &params_.whole(index, grad, type, bytes);
+        const auto part = static_cast<size_t>(p->elements * size_of(grad ? params_.grad_dtype() : params_.dtype()));
+        mine.resize(part);
+        all.resize(part * static_cast<size_t>(p->spec->partition_dim < 0 ? 1 : engine_.group.size()));
+        statement.say("index", MDLM_ERROR_COMM, index);
+        statement.say("gradient", MDLM_ERROR_COMM, grad);
+        statement.say("elements", MDLM_ERROR_COMM, p->elements);
+    });
+    engine_.group.run([&] {
+        params_.read_part(*engine_.device, *p, grad, mine.data());
+        if (p->spec->partition_dim < 0) all.swap(mine);
+        else engine_.group.all_gather(mine.data(), all.data(), p->elements, grad ? params_.grad_dtype() : params_.dtype());
+    });
+    params_.join_parts(*p, grad, all.data(), type, host);
 }
 
 }  // namespace mdlm

@@ -10,9 +10,13 @@
 
 namespace mdlm {
 
+class Block;
+
 // What one forward leaves for its backward, apart from the bytes in the arena.
 struct Tape {
+    const Block *block = nullptr;
     int64_t index = 0;      // of its stack
+    uint64_t forward = 0;   // which of the block's forwards it holds: ranks must go back through the same
     bool taken = false;     // somebody holds it
     bool full = false;      // between a forward and its backward
     RunState state;
@@ -37,7 +41,9 @@ public:
     Params &params() { return params_; }
     Engine &engine() const { return engine_; }
 
-    void reserve(const mdlm_shape &shape, const Policies *policies);
+    // Calls of the whole tensor-parallel group take their structs as the caller gave them: what is wrong with one rank's is told to the others.
+    // planned_for: the config that policies were made for, where they are not the block's own.
+    void reserve(const mdlm_shape *shape, const Policies *policies, const Config *planned_for = nullptr);
     mdlm_memory memory() const;
     const mdlm_shape &shape() const;
     const BlockPlan &plan() const;
@@ -48,8 +54,10 @@ public:
     void give_tape(Tape &tape);
     void reset_tape(Tape &tape);
     void set_documents(Tape &tape, const int32_t *offsets, int64_t count);
-    void forward(const mdlm_batch &batch, const void *x, Tape *tape, void *y);
-    void backward(Tape &tape, const mdlm_backward_options &options, const void *dy, void *dx);
+    void forward(const mdlm_batch *batch, const void *x, Tape *tape, void *y);
+    void backward(Tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
+    // Every rank's part of a parameter, or of its gradient, put together on the host.
+    void gather(int64_t index, bool grad, DType type, void *host, size_t bytes);
     void bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes);
     void bind_one(int64_t index, void *param, void *grad);
     void set_requires_grad(int64_t index, bool on);
@@ -57,16 +65,22 @@ public:
 private:
     struct Reservation;
     Reservation &reserved() const;
+    // Ranks over which the sequence of x and y is split.
+    int64_t split() const { return config_.sequence_parallel ? config_.tensor_model_parallel_size : 1; }
     void none_in_flight(const char *what) const;
     void prepare_shape(Reservation &r, Extent extent);
     Frame frame(Reservation &r, const RunState &state, const Tape *tape) const;
     void release();
+    std::unique_ptr<Reservation> prepare_reservation(const mdlm_shape &shape, const Policies *policies);
+    void agree_on(const Reservation &reservation);
+    void run_backward(Reservation &r, Tape &tape, Frame &frame, const mdlm_backward_options &options);
 
     Engine &engine_;
     Config config_;
     Programs programs_;
     Params params_;
     std::unique_ptr<Reservation> reservation_;
+    uint64_t forwards_ = 0;
 };
 
 }  // namespace mdlm

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "block/memory.hpp"
-#include "comm/comm.hpp"
+#include "comm/group.hpp"
 #include "device/device.hpp"
 #include "plan/device_table.hpp"
 
@@ -16,13 +16,14 @@ struct Observer {
 };
 
 struct Engine {
-    Engine(std::unique_ptr<Device> d, std::unique_ptr<Comm> c, const mdlm_allocator *device_table, const mdlm_allocator *host_table)
-        : device_memory(device_table), host_memory(host_table), device(std::move(d)), comm(std::move(c)) {}
+    Engine(std::unique_ptr<Device> d, std::shared_ptr<Comm> comm, int64_t timeout_ms, const mdlm_allocator *device_table,
+           const mdlm_allocator *host_table)
+        : device_memory(device_table), host_memory(host_table), device(std::move(d)), group(std::move(comm), timeout_ms) {}
 
     Allocator device_memory, host_memory;
     Memory shared_scratch;  // of blocks reserved with share_scratch
     std::unique_ptr<Device> device;
-    std::unique_ptr<Comm> comm;
+    Group group;
     DeviceTable table = device_table("cpu");  // for the planner
     Observer observer;
     // Reserved now, all blocks.

@@ -6,8 +6,8 @@
 
 namespace mdlm {
 
-Params::Params(const Config &config, const Programs &programs) : config_(config), dtype_(config.params_dtype), grad_dtype_(config.grad_dtype) {
-    const int64_t t = config.tensor_model_parallel_size;
+Params::Params(const Config &config, const Programs &programs, int64_t rank)
+    : config_(config), t_(config.tensor_model_parallel_size), rank_(rank), dtype_(config.params_dtype), grad_dtype_(config.grad_dtype) {
     for (int64_t item = 0; item < programs.items(); ++item) {
         first_.push_back(static_cast<int64_t>(entries_.size()));
         const auto &specs = programs.of(item).params;
@@ -16,7 +16,7 @@ Params::Params(const Config &config, const Programs &programs) : config_(config)
             const bool layer = item < programs.num_layers;
             p.name = (layer ? "layers." + std::to_string(config.layer_offset + item) + "." : std::string()) + specs[i].name;
             p.item = item, p.id = static_cast<ParamId>(i), p.spec = &specs[i];
-            p.elements = mul(specs[i].local(0, t), specs[i].local(1, t));
+            p.elements = mul(specs[i].local(0, t_), specs[i].local(1, t_));
             p.bytes = mul(p.elements, size_of(dtype_));
             p.offset = flat_;
             flat_ = add(flat_, rounded(p.bytes));

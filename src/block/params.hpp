@@ -19,9 +19,32 @@ struct ParamEntry {
     char *data = nullptr, *grad = nullptr;  // where they are now; nullptr before allocation
 };
 
+// Which part of a parameter a rank has. A dimension that is split over ranks is split within each of its partition_stride pieces (gate and up).
+class Shard {
+public:
+    Shard(const Param &spec, int64_t t, int64_t rank) : spec_(spec), t_(t), rank_(rank) {}
+    int64_t rows() const { return spec_.local(0, t_); }
+    int64_t columns() const { return spec_.local(1, t_); }
+    int64_t first_column() const { return spec_.partition_dim == 1 ? rank_ * columns() : 0; }
+    int64_t full_row(int64_t row) const {
+        if (spec_.partition_dim != 0) return row;
+        const int64_t piece = rows() / spec_.partition_stride;
+        return row / piece * piece * t_ + rank_ * piece + row % piece;
+    }
+    int64_t local_row(int64_t row) const {  // -1: another rank's
+        if (spec_.partition_dim != 0) return row;
+        const int64_t piece = rows() / spec_.partition_stride, within = row % (piece * t_) - rank_ * piece;
+        return within < 0 || within >= piece ? -1 : row / (piece * t_) * piece + within;
+    }
+
+private:
+    const Param &spec_;
+    int64_t t_, rank_;
+};
+
 class Params {
 public:
-    Params(const Config &config, const Programs &programs);
+    Params(const Config &config, const Programs &programs, int64_t rank);
 
     const std::vector<ParamEntry> &entries() const { return entries_; }
     const ParamEntry &at(int64_t index) const;
@@ -49,6 +72,11 @@ public:
     void write(Device &device, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, const void *host, size_t bytes);
     void read(Device &device, bool grad, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, void *host,
               size_t bytes) const;
+    // This rank's part, to the host; and the whole, in dtype type, from all ranks' parts one behind the other (from one that is replicated).
+    void read_part(Device &device, const ParamEntry &p, bool grad, void *host) const;
+    void join_parts(const ParamEntry &p, bool grad, const void *parts, DType type, void *whole) const;
+    // Throws what mdlm_param_gather refuses.
+    const ParamEntry &whole(int64_t index, bool grad, DType type, size_t bytes) const;
     void zero_grads(Device &device);
 
     // By item and ParamId, for RunState.
@@ -62,10 +90,12 @@ private:
     struct Box;
     Box box(const ParamEntry &p, const char *part, const int64_t *start, const int64_t *count, DType type, size_t bytes) const;
     int64_t full_row(const ParamEntry &p, const Box &box, int64_t row) const;
+    Shard shard(const ParamEntry &p, int64_t rank) const { return {*p.spec, t_, rank}; }
     void refresh();
     void lay_out_grads();
 
     const Config &config_;
+    const int64_t t_, rank_;
     DType dtype_, grad_dtype_;
     std::vector<ParamEntry> entries_;
     std::vector<int64_t> first_;  // by item, index of its first entry

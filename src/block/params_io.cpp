@@ -1,4 +1,5 @@
 // Values of parameters: initial ones, and boxes read and written in coordinates of the full tensor.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -60,11 +61,14 @@ void Params::write(Device &device, int64_t index, const char *part, const int64_
     const ParamEntry &p = at(index);
     const Box b = box(p, part, start, count, type, bytes);
     if (p.data == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
-    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(dtype_)));
-    for (int64_t r = 0; r < b.count[0]; ++r) {
-        for (int64_t c = 0; c < b.count[1]; ++c) store(dtype_, row.data(), c, load(type, host, r * b.count[1] + c));
-        const int64_t to = full_row(p, b, b.start[0] + r) * p.spec->full[1] + b.start[1];
-        device.copy(p.data + to * size_of(dtype_), row.data(), row.size());
+    const Shard mine = shard(p, rank_);
+    const int64_t begin = std::max(b.start[1], mine.first_column()), end = std::min(b.start[1] + b.count[1], mine.first_column() + mine.columns());
+    std::vector<char> row(static_cast<size_t>(std::max<int64_t>(0, end - begin) * size_of(dtype_)));
+    for (int64_t r = 0; r < b.count[0] && begin < end; ++r) {
+        const int64_t to = mine.local_row(full_row(p, b, b.start[0] + r));
+        if (to < 0) continue;
+        for (int64_t c = begin; c < end; ++c) store(dtype_, row.data(), c - begin, load(type, host, r * b.count[1] + c - b.start[1]));
+        device.copy(p.data + (to * mine.columns() + begin - mine.first_column()) * size_of(dtype_), row.data(), row.size());
     }
     ++version;
 }
@@ -77,11 +81,38 @@ void Params::read(Device &device, bool grad, int64_t index, const char *part, co
     const char *from = grad ? p.grad : p.data;
     const DType stored = grad ? grad_dtype_ : dtype_;
     if (from == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
-    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(stored)));
-    for (int64_t r = 0; r < b.count[0]; ++r) {
-        const int64_t at = full_row(p, b, b.start[0] + r) * p.spec->full[1] + b.start[1];
-        device.copy(row.data(), from + at * size_of(stored), row.size());
-        for (int64_t c = 0; c < b.count[1]; ++c) store(type, host, r * b.count[1] + c, load(stored, row.data(), c));
+    const Shard mine = shard(p, rank_);
+    const int64_t begin = std::max(b.start[1], mine.first_column()), end = std::min(b.start[1] + b.count[1], mine.first_column() + mine.columns());
+    std::vector<char> row(static_cast<size_t>(std::max<int64_t>(0, end - begin) * size_of(stored)));
+    for (int64_t r = 0; r < b.count[0] && begin < end; ++r) {
+        const int64_t at = mine.local_row(full_row(p, b, b.start[0] + r));
+        if (at < 0) continue;
+        device.copy(row.data(), from + (at * mine.columns() + begin - mine.first_column()) * size_of(stored), row.size());
+        for (int64_t c = begin; c < end; ++c) store(type, host, r * b.count[1] + c - b.start[1], load(stored, row.data(), c - begin));
+    }
+}
+
+const ParamEntry &Params::whole(int64_t index, bool grad, DType type, size_t bytes) const {
+    const ParamEntry &p = at(index);
+    box(p, nullptr, nullptr, nullptr, type, bytes);
+    if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
+    if ((grad ? p.grad : p.data) == nullptr)
+        fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+    return p;
+}
+
+void Params::read_part(Device &device, const ParamEntry &p, bool grad, void *host) const {
+    device.copy(host, grad ? p.grad : p.data, static_cast<size_t>(p.elements * size_of(grad ? grad_dtype_ : dtype_)));
+}
+
+void Params::join_parts(const ParamEntry &p, bool grad, const void *parts, DType type, void *whole) const {
+    const DType stored = grad ? grad_dtype_ : dtype_;
+    for (int64_t r = 0; r < (p.spec->partition_dim < 0 ? 1 : t_); ++r) {
+        const Shard s = shard(p, r);
+        for (int64_t row = 0; row < s.rows(); ++row)
+            for (int64_t c = 0; c < s.columns(); ++c)
+                store(type, whole, s.full_row(row) * p.spec->full[1] + s.first_column() + c,
+                      load(stored, parts, r * p.elements + row * s.columns() + c));
     }
 }
 
@@ -99,13 +130,18 @@ void Params::init(Device &device, uint64_t seed) {
         if (output || p.spec->init == Param::Init::weight) {
             const double std = output ? config_.output_init_std : config_.init_method_std;
             const uint64_t name = digest_of(p.name);
-            for (int64_t i = 0; i < p.elements; i += 4) {
-                const auto words = philox4x32(seed, {uint32_t(i / 4), uint32_t(uint64_t(i / 4) >> 32), uint32_t(name), uint32_t(name >> 32)});
-                for (int64_t j = 0; j < 4 && i + j < p.elements; ++j) {
-                    const double u = (words[j & 2] + 0.5) / 4294967296.0, angle = 2.0 * M_PI * words[(j & 2) + 1] / 4294967296.0;
-                    const double radius = std::sqrt(-2.0 * std::log(u));
-                    store(dtype_, values.data(), i + j, std * radius * ((j & 1) == 0 ? std::cos(angle) : std::sin(angle)));
+            const Shard mine = shard(p, rank_);
+            int64_t drawn = -1;
+            std::array<uint32_t, 4> words{};
+            for (int64_t i = 0; i < p.elements; ++i) {
+                const int64_t at = mine.full_row(i / mine.columns()) * p.spec->full[1] + mine.first_column() + i % mine.columns(), j = at & 3;
+                if (at / 4 != drawn) {
+                    drawn = at / 4;
+                    words = philox4x32(seed, {uint32_t(drawn), uint32_t(uint64_t(drawn) >> 32), uint32_t(name), uint32_t(name >> 32)});
                 }
+                const double u = (words[j & 2] + 0.5) / 4294967296.0, angle = 2.0 * M_PI * words[(j & 2) + 1] / 4294967296.0;
+                const double radius = std::sqrt(-2.0 * std::log(u));
+                store(dtype_, values.data(), i, std * radius * ((j & 1) == 0 ? std::cos(angle) : std::sin(angle)));
             }
         }
         device.copy(p.data, values.data(), values.size());

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/sizes.hpp"
+#include "base/structs.hpp"
 #include "block/reservation.hpp"
 #include "block/rotary.hpp"
 #include "plan/plan.hpp"
@@ -20,11 +21,51 @@ mdlm_memory memory_of(const BlockPlan &plan, const Config &config, int64_t posit
     return m;
 }
 
-void Block::reserve(const mdlm_shape &shape, const Policies *policies) {
-    check_shape(config_, shape);
-    if (reservation_ != nullptr)
-        for (const auto &tape : reservation_->tapes)
-            if (tape->taken) fail(MDLM_ERROR_STATE, "reserve: tapes of the last reservation exist: expected them destroyed first");
+void Block::reserve(const mdlm_shape *given, const Policies *policies, const Config *planned_for) {
+    std::unique_ptr<Reservation> r;
+    Memory shared;
+    Params::Storage storage;
+    Statement statement("mdlm_block_reserve");
+    engine_.group.together(statement, [&] {
+        const mdlm_shape shape = take(given, "shape");
+        if (planned_for != nullptr && planned_for->digest != config_.digest)
+            fail(MDLM_ERROR_CONFIG, "plan: it was made for another config than the block's");
+        check_shape(config_, shape);
+        if (reservation_ != nullptr)
+            for (const auto &tape : reservation_->tapes)
+                if (tape->taken) fail(MDLM_ERROR_STATE, "reserve: tapes of the last reservation exist: expected them destroyed first");
+        r = prepare_reservation(shape, policies);
+        const BlockPlan &plan = *r->plan;
+        // Nothing in shared scratch outlives a call, so it can be replaced even while other blocks' tapes are in flight.
+        if (plan.shared_bytes() > engine_.shared_scratch.bytes()) shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
+        storage = params_.prepare(engine_);
+        const auto same = [&](const char *name, int64_t value) { statement.say(name, MDLM_ERROR_SHAPE, value); };
+        statement.say("version of the library", MDLM_ERROR_COMM, MDLM_API_VERSION);
+        same("shape.seq_length", shape.seq_length);
+        same("shape.micro_batch_size", shape.micro_batch_size);
+        same("shape.max_tokens", most_tokens(shape));
+        same("shape.max_documents", shape.max_documents);
+        same("shape.in_flight", shape.in_flight);
+        same("shape.evaluate_in_flight", shape.evaluate_in_flight);
+        same("shape.input_requires_grad", shape.input_requires_grad);
+        statement.say("num_layers", MDLM_ERROR_CONFIG, config_.num_layers);
+    });
+    agree_on(*r);
+
+    release();
+    params_.commit(engine_, std::move(storage));
+    reservation_ = std::move(r);
+    if (shared.get() != nullptr) {
+        engine_.arena_bytes += shared.bytes() - engine_.shared_scratch.bytes();
+        engine_.shared_scratch = std::move(shared);
+    }
+    engine_.arena_bytes += reservation_->arena.bytes();
+    engine_.host_bytes += reservation_->host.bytes();
+    engine_.parameter_bytes += reservation_->rotary.bytes();
+}
+
+// Everything that a reservation owns alone.
+std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape &shape, const Policies *policies) {
     auto r = std::make_unique<Reservation>();
     r->shape = shape;
     const Traits traits = engine_.device->traits();
@@ -39,15 +80,13 @@ void Block::reserve(const mdlm_shape &shape, const Policies *policies) {
         fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes, (long long)plan.peak_bytes);
 
     r->arena = engine_.device_memory.allocate(plan.own_bytes(), "arena");
-    // Nothing in shared scratch outlives a call, so it can be replaced even while other blocks' tapes are in flight.
-    Memory shared;
-    if (plan.shared_bytes() > engine_.shared_scratch.bytes()) shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
     r->host = engine_.host_memory.allocate(mul(plan.host_bytes, shape.in_flight), "host storage");
     r->rotary = engine_.device_memory.allocate(rotary_table_bytes(config_, shape.seq_length), "rotary table");
     if (r->rotary.get() != nullptr) fill_rotary_table(config_, shape.seq_length, *engine_.device, r->rotary.get());
     if (shape.max_documents > 0) r->documents.reserve(shape.seq_length);
     for (int64_t i = 0; i < shape.in_flight; ++i) {
         auto tape = std::make_unique<Tape>();
+        tape->block = this;
         tape->index = i;
         if (shape.max_documents > 0) {
             tape->documents.reserve(shape.seq_length);
@@ -56,18 +95,27 @@ void Block::reserve(const mdlm_shape &shape, const Policies *policies) {
         r->tapes.push_back(std::move(tape));
     }
     prepare_shape(*r, {shape.seq_length * std::max<int64_t>(1, most_tokens(shape) / shape.seq_length), shape.seq_length});
-    Params::Storage storage = params_.prepare(engine_);
+    return r;
+}
 
-    release();
-    params_.commit(engine_, std::move(storage));
-    reservation_ = std::move(r);
-    if (shared.get() != nullptr) {
-        engine_.arena_bytes += shared.bytes() - engine_.shared_scratch.bytes();
-        engine_.shared_scratch = std::move(shared);
+// Ranks that would run different programs must not begin: the first setting, parameter or layer that differs is named.
+void Block::agree_on(const Reservation &r) {
+    if (engine_.group.size() == 1) return;
+    std::vector<Group::Text> texts;
+    for (int32_t i = 0; i < config_key_count(); ++i) texts.push_back({config_key(i), config_get(config_.raw, config_key(i))});
+    engine_.group.compare(texts, MDLM_ERROR_CONFIG);
+    texts.clear();
+    for (const ParamEntry &p : params_.entries()) texts.push_back({"requires_grad of " + p.name, p.requires_grad ? "1" : "0"});
+    engine_.group.compare(texts, MDLM_ERROR_CONFIG);
+    texts.clear();
+    const Policies &policies = r.plan->input.policies;
+    for (int64_t i = 0; i < programs_.items(); ++i) {
+        const Unit &unit = policies.unit_of(i);
+        std::string text = "unit of " + std::to_string(unit.count) + " from " + std::to_string(unit.first);
+        for (BufferId b : tensors_of(programs_.of(i))) text += std::string(" ") + name_of(policies.items[static_cast<size_t>(i)][static_cast<size_t>(b)]);
+        texts.push_back({"plan of layer " + std::to_string(i), std::move(text)});
     }
-    engine_.arena_bytes += reservation_->arena.bytes();
-    engine_.host_bytes += reservation_->host.bytes();
-    engine_.parameter_bytes += reservation_->rotary.bytes();
+    engine_.group.compare(texts, MDLM_ERROR_CONFIG);
 }
 
 void Block::release() {

@@ -86,18 +86,21 @@ void Runner::touch(const char *at, int64_t bytes) {
 void Runner::run(const Entry &e) {
     switch (e.kind) {
     case Entry::Kind::copy_input: {
-        const int64_t bytes = e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].bytes(f_.state.extent());
+        const int64_t bytes = input_of(e).bytes(f_.state.extent());
         return observed(e, "copy_input", e.schedule->x, bytes, [&] { engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(bytes)); });
     }
     case Entry::Kind::to_host: return transfer(e, true);
     case Entry::Kind::from_host: return transfer(e, false);
     case Entry::Kind::shard_input: case Entry::Kind::gather_input: {
-        const int64_t t = engine_.comm->size(), bytes = e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].bytes(f_.state.extent());
-        const DType type = e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].dtype;
-        const int64_t share = ceil_div(bytes / size_of(type), t) * size_of(type), begin = share * engine_.comm->rank();
+        const Buffer &x = input_of(e);
+        const int64_t t = engine_.group.size(), bytes = x.bytes(f_.state.extent());
+        const int64_t share = ceil_div(bytes / size_of(x.dtype), t) * size_of(x.dtype), begin = share * engine_.group.rank();
         char *frame = address(e.frame);
-        if (e.kind == Entry::Kind::gather_input)
-            return observed(e, "gather_input", e.schedule->x, bytes, [&] { engine_.comm->all_gather(frame, address(e.x), share / size_of(type), type); });
+        if (e.kind == Entry::Kind::gather_input) {
+            counts_.replayed_collectives += 1, counts_.replayed_collective_bytes += static_cast<uint64_t>(share * t);
+            return observed(e, "gather_input", e.schedule->x, bytes,
+                            [&] { engine_.group.all_gather(frame, address(e.x), share / size_of(x.dtype), x.dtype); });
+        }
         const int64_t own = std::min(share, bytes - begin);
         if (own > 0)
             observed(e, "shard_input", e.schedule->x, own,
@@ -131,9 +134,9 @@ void Runner::run_steps(const Entry &e) {
         void *workspace = s.workspace < 0 ? nullptr : address(e, s.workspace);
         if (workspace != nullptr) touch(static_cast<char *>(workspace), bytes_of(e, s.workspace));
         const Clock::time_point begin = observer_.call != nullptr ? Clock::now() : Clock::time_point{};
-        op.run({*engine_.device, *engine_.comm, f_.state, in.data(), out.data(), workspace});
+        op.run({*engine_.device, engine_.group, f_.state, in.data(), out.data(), workspace});
         const Cost cost = op.cost(extent);
-        const auto flops = static_cast<uint64_t>(cost.flops);
+        count(cost, s.replay || e.replay, s.backward);
         if (observer_.call != nullptr) {
             mdlm_op_event event{};
             event.op = op.name();
@@ -142,20 +145,33 @@ void Runner::run_steps(const Entry &e) {
             event.phase = s.replay || e.replay ? MDLM_PHASE_REPLAY : s.backward ? MDLM_PHASE_BACKWARD : MDLM_PHASE_FORWARD;
             event.work = work_of(cost);
             if (event.work == MDLM_WORK_MATMUL) event.m = cost.flops / (2 * cost.n * cost.k), event.n = cost.n, event.k = cost.k;
-            event.flops = flops;
+            event.flops = static_cast<uint64_t>(cost.flops);
             event.bytes = static_cast<uint64_t>(cost.bytes);
             tell(event, begin);
         }
-        if (s.replay || e.replay) {
-            counts_.replayed_ops += 1, counts_.replayed_flops += flops;
-            if (cost.matmul()) counts_.replayed_matmul_flops += flops;
-        } else if (s.backward) {
-            counts_.backward_ops += 1, counts_.backward_flops += flops;
-        } else {
-            counts_.forward_ops += 1, counts_.forward_flops += flops;
-        }
     }
 }
+
+void Runner::count(const Cost &cost, bool replay, bool backward) {
+    const auto flops = static_cast<uint64_t>(cost.flops), bytes = static_cast<uint64_t>(cost.collective);
+    const uint64_t collective = cost.work == Work::collective;
+    if (replay) {
+        counts_.replayed_ops += 1, counts_.replayed_flops += flops;
+        if (cost.matmul()) counts_.replayed_matmul_flops += flops;
+        counts_.replayed_collectives += collective, counts_.replayed_collective_bytes += bytes;
+    } else if (cost.of_gradients) {
+        counts_.backward_ops += 1;
+        counts_.gradient_collectives += collective, counts_.gradient_collective_bytes += bytes;
+    } else if (backward) {
+        counts_.backward_ops += 1, counts_.backward_flops += flops;
+        counts_.backward_collectives += collective, counts_.backward_collective_bytes += bytes;
+    } else {
+        counts_.forward_ops += 1, counts_.forward_flops += flops;
+        counts_.forward_collectives += collective, counts_.forward_collective_bytes += bytes;
+    }
+}
+
+const Buffer &Runner::input_of(const Entry &e) const { return e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer]; }
 
 void Runner::count_saved(const Entry &e) {
     if (e.x.kind == Place::Kind::stack) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, e.schedule->x));

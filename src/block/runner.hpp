@@ -11,6 +11,8 @@ struct Counts {
     uint64_t saved_bytes = 0, host_bytes = 0, high_water_bytes = 0;
     uint64_t forward_ops = 0, forward_flops = 0, backward_ops = 0, backward_flops = 0;
     uint64_t replayed_ops = 0, replayed_flops = 0, replayed_matmul_flops = 0;
+    uint64_t forward_collectives = 0, forward_collective_bytes = 0, backward_collectives = 0, backward_collective_bytes = 0;
+    uint64_t replayed_collectives = 0, replayed_collective_bytes = 0, gradient_collectives = 0, gradient_collective_bytes = 0;
 };
 
 // Everything outside the plan that one forward or backward works on.
@@ -40,6 +42,8 @@ private:
     void run_steps(const Entry &entry);
     void transfer(const Entry &entry, bool to_host);
     void count_saved(const Entry &entry);
+    void count(const Cost &cost, bool replay, bool backward);
+    const Buffer &input_of(const Entry &entry) const;
     void touch(const char *at, int64_t bytes);
     int64_t bytes_of(const Entry &entry, int32_t value) const;
     template <class F>

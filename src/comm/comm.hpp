@@ -1,24 +1,52 @@
-// The tensor-parallel group, as ops see it. This version has the group of one; others are further implementations of the same table.
+// One rank's end of a group. Implementations: a group of one, threads in one process, the caller's functions (MPI comes through those).
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/dtype.hpp"
 
 namespace mdlm {
 
-// count = elements of the local part: all_reduce works on count, all_gather writes size() * count, reduce_scatter reads size() * count.
-// send may be recv for all_reduce. Sums are taken in rank order, so every rank has the same bits.
+// count = elements of the local part: all_reduce works on count, all_gather writes size() * count, reduce_scatter reads size() * count and
+// writes count. send may be recv for all_reduce. Every rank gets the same bits.
+//
+// A collective that fails throws COMM and leaves the group aborted: ranks are no longer at the same place of their program, so none can go on.
 class Comm {
 public:
     virtual ~Comm() = default;
-    virtual int64_t rank() const = 0;
-    virtual int64_t size() const = 0;
-    virtual void all_reduce(const void *send, void *recv, int64_t count, DType dtype) = 0;
-    virtual void all_gather(const void *send, void *recv, int64_t count, DType dtype) = 0;
-    virtual void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype) = 0;
+    Comm() = default;
+    Comm(const Comm &) = delete;
+
+    virtual int32_t rank() const = 0;
+    virtual int32_t size() const = 0;
+    void all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms);
+    void all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms);
+    void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms);
+    // Every rank's collectives fail from now on, running ones too. From any thread.
+    void abort() noexcept;
+
+    // A context takes the communicator for as long as it lives. False: another has it.
+    bool take() noexcept { return !taken_.exchange(true); }
+    void give() noexcept { taken_ = false; }
+
+protected:
+    // They throw Error when it cannot be done, and then touch no buffer any more.
+    virtual void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) = 0;
+    virtual void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) = 0;
+    virtual void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) = 0;
+    virtual void run_abort() noexcept {}
+
+private:
+    template <class F>
+    void run(const char *name, F &&f);
+    std::atomic<bool> taken_{false}, busy_{false}, aborted_{false};
 };
 
-std::unique_ptr<Comm> make_self_comm();
+std::shared_ptr<Comm> make_self_comm();
+std::vector<std::shared_ptr<Comm>> make_thread_comms(int32_t size);
+// A complete table, which is copied; its destroy is called by the destructor.
+std::shared_ptr<Comm> make_table_comm(const mdlm_comm_table &table);
 
 }  // namespace mdlm

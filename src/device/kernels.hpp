@@ -21,10 +21,11 @@ namespace mdlm {
 struct Tokens {
     int64_t seq = 0, batch = 0;
     bool batch_first = false;
+    int64_t first = 0;  // of a rank's part of the sequence: where it begins; seq is then the part's length
     int64_t rows() const { return seq * batch; }
     int64_t row(int64_t s, int64_t b) const { return batch_first ? b * seq + s : s * batch + b; }
-    // Index of a row in logical [s, b] order: what random numbers count by.
-    int64_t logical(int64_t row) const { return batch_first ? (row % seq) * batch + row / seq : row; }
+    // Index of a row in logical [s, b] order of the whole sequence: what random numbers count by.
+    int64_t logical(int64_t row) const { return first * batch + (batch_first ? (row % seq) * batch + row / seq : row); }
 };
 
 // Which keys a query sees: always one interval [first, last) that holds the query itself. Per token of the sequence, doc_begin and
@@ -143,7 +144,7 @@ struct QkNormRopeBackward {
 };
 
 // What all attention kernels share. Probabilities and scores are [b, heads, s, s]; head = g * (heads / groups) + i. Index of an element
-// for dropout: ((b * heads + head) * s + query) * s + key.
+// for dropout, over the heads of all ranks: ((b * all_heads + first_head + head) * s + query) * s + key.
 struct Attention {
     DType dtype;
     Tokens tokens;
@@ -151,6 +152,10 @@ struct Attention {
     Dropout dropout;  // of the probabilities
     int64_t heads, groups, d;
     double scale;
+    int64_t all_heads = 0, first_head = 0;  // of the whole tensor-parallel group, and which is this rank's first; 0: heads
+    int64_t dropout_row(int64_t b, int64_t head, int64_t query) const {
+        return (b * (all_heads != 0 ? all_heads : heads) + first_head + head) * tokens.seq + query;
+    }
 };
 // context = dropout(softmax(scale q k^T + mask)) v, tile by tile; lse = log of the sum of exp of the scaled scores, W [b, heads, s].
 struct AttentionForward {

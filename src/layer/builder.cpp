@@ -42,6 +42,12 @@ ParamId Builder::param(const std::string &name, int64_t rows, int64_t columns, i
     return static_cast<ParamId>(program_.params.size() - 1);
 }
 
+ParamId Builder::replicated(const std::string &name, int64_t width, Param::Init init, bool partial) {
+    const ParamId id = param(name, width, 0, -1, init);
+    program_.params[static_cast<size_t>(id)].partial_grad = partial;
+    return id;
+}
+
 void Builder::emit(std::unique_ptr<Op> op, std::vector<ParamId> params) {
     for (ParamId p : params)
         if (p != no_param) op->params.push_back(p);
@@ -54,8 +60,8 @@ BufferId Builder::norm(const char *name, const char *prefix, BufferId x, bool st
     NormSpec s;
     s.dtype = c_.params_dtype, s.width = c_.hidden_size, s.split = sequence_split();
     s.rms = rms(), s.zero_centered = c_.layernorm_zero_centered_gamma, s.epsilon = c_.layernorm_epsilon;
-    s.weight = param(std::string(prefix) + ".weight", s.width, 0, -1, Param::Init::norm_weight);
-    if (!s.rms) s.bias = param(std::string(prefix) + ".bias", s.width, 0, -1, Param::Init::bias);
+    s.weight = replicated(std::string(prefix) + ".weight", s.width, Param::Init::norm_weight, s.split > 1);
+    if (!s.rms) s.bias = replicated(std::string(prefix) + ".bias", s.width, Param::Init::bias, s.split > 1);
     const BufferId y = buffer(name, s.width, 0, s.split);
     const BufferId st = stats(std::string(name) + ".statistics", stats_with_input ? x : y, s.rms ? 1 : 2, s.split);
     emit(make_norm(s, x, y, st), {s.weight, s.bias});
@@ -65,7 +71,7 @@ BufferId Builder::norm(const char *name, const char *prefix, BufferId x, bool st
 BufferId Builder::column_linear(const char *name, const char *prefix, BufferId x, int64_t full_width, bool bias, bool gated) {
     if (sequence_split() > 1) {
         const BufferId full = buffer(program_.buffers[x].name + ".gathered", program_.buffers[x].per_token);
-        emit(make_collective(Collective::all_gather, program_.buffers[x], x, full), {});
+        emit(make_collective(Collective::all_gather, program_.buffers[x], x, full, c_.batch_first), {});
         x = full;
     }
     LinearSpec s;
@@ -88,7 +94,7 @@ BufferId Builder::row_linear(const char *name, const char *prefix, BufferId x) {
     if (!reduce) return part;
     const BufferId y = buffer(name, s.n, 0, sequence_split());
     const Collective kind = sequence_split() > 1 ? Collective::reduce_scatter : Collective::all_reduce;
-    emit(make_collective(kind, program_.buffers[y], part, y), {});
+    emit(make_collective(kind, program_.buffers[y], part, y, c_.batch_first), {});
     return y;
 }
 
@@ -107,10 +113,10 @@ Builder::QKV Builder::qk_norm_rope(const char *name, const QKV &in) {
     s.rotary_dim = c_.position_embedding_type == MDLM_POSITION_ROPE ? c_.rotary_dim : 0, s.interleaved = c_.rotary_interleaved;
     s.norm = c_.qk_layernorm, s.rms = rms(), s.zero_centered = c_.layernorm_zero_centered_gamma, s.epsilon = c_.layernorm_epsilon;
     if (s.norm) {
-        s.q_weight = param("self_attention.q_layernorm.weight", s.d, 0, -1, Param::Init::norm_weight);
-        if (!s.rms) s.q_bias = param("self_attention.q_layernorm.bias", s.d, 0, -1, Param::Init::bias);
-        s.k_weight = param("self_attention.k_layernorm.weight", s.d, 0, -1, Param::Init::norm_weight);
-        if (!s.rms) s.k_bias = param("self_attention.k_layernorm.bias", s.d, 0, -1, Param::Init::bias);
+        s.q_weight = replicated("self_attention.q_layernorm.weight", s.d, Param::Init::norm_weight, t() > 1);
+        if (!s.rms) s.q_bias = replicated("self_attention.q_layernorm.bias", s.d, Param::Init::bias, t() > 1);
+        s.k_weight = replicated("self_attention.k_layernorm.weight", s.d, Param::Init::norm_weight, t() > 1);
+        if (!s.rms) s.k_bias = replicated("self_attention.k_layernorm.bias", s.d, Param::Init::bias, t() > 1);
     }
     const int64_t row = (s.heads + s.groups) * s.d, per = s.heads / s.groups;
     const BufferId rotated = buffer(name, row);
@@ -125,6 +131,7 @@ BufferId Builder::attention(const char *name, const QKV &in) {
     AttentionSpec s;
     s.dtype = c_.params_dtype, s.d = c_.kv_channels;
     s.heads = c_.num_attention_heads / t(), s.groups = c_.num_query_groups / t();
+    s.all_heads = c_.num_attention_heads;
     s.scale = c_.softmax_scale, s.dropout = c_.attention_dropout;
     s.mask.type = c_.attention_mask_type, s.mask.block = c_.mask_block_size, s.mask.left = c_.window_left, s.mask.right = c_.window_right;
     s.q = in.q_at, s.k = in.k_at, s.v = in.v_at;
@@ -156,7 +163,7 @@ BufferId Builder::activation(const char *name, BufferId g) {
 BufferId Builder::bias_dropout_add(const char *name, BufferId x, const char *bias, BufferId residual, Site site) {
     BiasDropoutAddSpec s;
     s.dtype = c_.params_dtype, s.width = c_.hidden_size, s.split = sequence_split(), s.dropout = c_.hidden_dropout, s.site = site;
-    if (c_.add_bias_linear) s.bias = param(bias, s.width, 0, -1, Param::Init::bias);
+    if (c_.add_bias_linear) s.bias = replicated(bias, s.width, Param::Init::bias, s.split > 1);
     const BufferId y = buffer(name, s.width, 0, s.split);
     emit(make_bias_dropout_add(s, x, residual, y), {s.bias});
     return y;

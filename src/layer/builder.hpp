@@ -30,6 +30,8 @@ private:
     BufferId buffer(const std::string &name, int64_t per_token, int64_t per_pair = 0, int64_t split = 1);
     BufferId stats(const std::string &name, BufferId main, int64_t per_token, int64_t split = 1);
     ParamId param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init, int32_t stride = 1);
+    // Replicated, of one dimension; partial: its gradient is summed over the group (FACTS of tensor parallelism: arXiv 2205.05198, section 4.2.2).
+    ParamId replicated(const std::string &name, int64_t width, Param::Init init, bool partial);
     void emit(std::unique_ptr<Op> op, std::vector<ParamId> params);
     int64_t t() const { return c_.tensor_model_parallel_size; }
     bool rms() const { return c_.normalization == MDLM_NORM_RMSNORM; }

@@ -1,5 +1,7 @@
 #include "layer/derivative.hpp"
 
+#include "op/partial_gradients.hpp"
+
 namespace mdlm {
 namespace {
 
@@ -26,6 +28,12 @@ public:
             p.ops[i]->differentiate(*this);
             d_.backward_of.resize(d_.backward.size(), i);
         }
+        // One sum over the group for all of them, and before anybody is told that the layer's gradients are final.
+        if (partial_ != no_buffer) {
+            d_.buffers[partial_].fixed = partial_elements_;
+            emit_partial_gradients(*this, partial_, parts_);
+            d_.backward_of.resize(d_.backward.size(), 0);
+        }
         if (active_[p.input]) d_.input_gradient = gradient_[p.input];
         d_.read.assign(d_.buffers.size(), 0);
         for (const auto &op : d_.backward)
@@ -45,6 +53,22 @@ public:
         return id;
     }
     void set_gradient(BufferId b, BufferId g) override { gradient_[b] = g; }
+    GradSink sink(Op &op, ParamId param) override {
+        GradSink to{param, -1, 0};
+        const Param &p = d_.program->params[param];
+        if (!p.partial_grad) return to;
+        const DType type = wide(d_.buffers[d_.program->input].dtype);
+        if (partial_ == no_buffer) {
+            partial_ = static_cast<BufferId>(d_.buffers.size());
+            d_.buffers.push_back({"partial_gradients", type, 0, 0, 1, partial_});
+        }
+        if (op.out.empty() || op.out.back() != partial_) op.out.push_back(partial_);
+        to.out = static_cast<int32_t>(op.out.size() - 1);
+        to.offset = partial_elements_ * size_of(type);
+        parts_.push_back({param, partial_elements_, p.full[0]});
+        partial_elements_ += p.full[0];
+        return to;
+    }
     const Buffer &buffer(BufferId b) const override { return d_.buffers[b]; }
     void emit(std::unique_ptr<Op> op) override { d_.backward.push_back(std::move(op)); }
 
@@ -52,6 +76,9 @@ private:
     Differentiated &d_;
     std::vector<char> active_;
     std::vector<BufferId> gradient_;
+    BufferId partial_ = no_buffer;
+    int64_t partial_elements_ = 0;
+    std::vector<PartialGradient> parts_;
 };
 
 }  // namespace

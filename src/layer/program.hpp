@@ -15,6 +15,7 @@ struct Param {
     int32_t ndim = 1;
     int32_t partition_dim = -1;  // over tensor-parallel ranks; -1 replicated
     int32_t partition_stride = 1;
+    bool partial_grad = false;   // each rank has only a part of its gradient's sum: it saw its heads, or its tokens
     enum class Init { weight, output_weight, bias, norm_weight } init = Init::bias;
     int64_t local(int dim, int64_t t) const { return dim == partition_dim ? full[dim] / t : full[dim]; }
 };

@@ -6,6 +6,7 @@ namespace mdlm {
 struct AttentionSpec {
     DType dtype = DType::f32;
     int64_t heads = 0, groups = 0, d = 0;  // on this rank
+    int64_t all_heads = 0;                 // on all ranks
     double scale = 0.0, dropout = 0.0;
     HeadLayout q, k, v;  // in their buffers
     HeadLayout context;

@@ -10,6 +10,7 @@ Attention AttentionSpec::shape(const RunState &state) const {
     a.dtype = dtype, a.tokens = state.tokens, a.mask = state.mask;
     a.dropout = state.dropout(dropout, Site::probabilities);
     a.heads = heads, a.groups = groups, a.d = d, a.scale = scale;
+    a.all_heads = all_heads, a.first_head = state.rank * heads;
     return a;
 }
 

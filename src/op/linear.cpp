@@ -68,10 +68,10 @@ protected:
 
 class BiasGradOp final : public Op {
 public:
-    BiasGradOp(DType dtype, int64_t width, int64_t split, ParamId bias) : dtype_(dtype), width_(width), split_(split), bias_(bias) {}
+    BiasGradOp(DType dtype, int64_t width, int64_t split) : dtype_(dtype), width_(width), split_(split) {}
     const char *name() const override { return "bias_grad"; }
     void run(const Call &c) const override {
-        c.device.bias_grad({dtype_, rows(c.state.extent()), width_, c.in[0], c.grad(bias_), c.state.accumulate, c.workspace});
+        c.device.bias_grad({dtype_, rows(c.state.extent()), width_, c.in[0], sink.at(c), sink.accumulate(c), c.workspace});
     }
     Cost cost(Extent e) const override { return {rows(e) * width_, rows(e) * width_ * size_of(dtype_)}; }
     int64_t workspace(const Traits &t, Extent e) const override {
@@ -79,12 +79,12 @@ public:
         s.dtype = dtype_, s.rows = rows(e), s.n = width_;
         return t.workspace(Kernel::bias_grad, s);
     }
+    GradSink sink;
 
 private:
     int64_t rows(Extent e) const { return ceil_div(e.tokens, split_); }
     DType dtype_;
     int64_t width_, split_;
-    ParamId bias_;
 };
 
 class LinearOp final : public LinearBase {
@@ -104,7 +104,7 @@ public:
             op->in = {dy, in[0]};
             d.emit(std::move(op));
         }
-        if (d.trains(spec_.bias)) d.emit(make_bias_gradient(spec_.dtype, spec_.n, 1, spec_.bias, dy));
+        if (d.trains(spec_.bias)) emit_bias_gradient(d, spec_.dtype, spec_.n, 1, spec_.bias, dy);
         if (!d.wants(in[0])) return;
         auto op = std::make_unique<DgradOp>(spec_);
         op->in = {dy};
@@ -132,10 +132,11 @@ std::unique_ptr<Op> make_linear(const LinearSpec &spec, BufferId x, BufferId y) 
     return op;
 }
 
-std::unique_ptr<Op> make_bias_gradient(DType dtype, int64_t width, int64_t split, ParamId bias, BufferId dy) {
-    auto op = std::make_unique<BiasGradOp>(dtype, width, split, bias);
+void emit_bias_gradient(Derivative &d, DType dtype, int64_t width, int64_t split, ParamId bias, BufferId dy) {
+    auto op = std::make_unique<BiasGradOp>(dtype, width, split);
     op->in = {dy};
-    return op;
+    op->sink = d.sink(*op, bias);
+    d.emit(std::move(op));
 }
 
 }  // namespace mdlm

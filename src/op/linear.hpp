@@ -13,6 +13,6 @@ struct LinearSpec {
 // x -> y. Backward reads x, and only where the weight is trained.
 std::unique_ptr<Op> make_linear(const LinearSpec &spec, BufferId x, BufferId y);
 // Adds the column sums of a gradient to a parameter's gradient: for a bias that is added elsewhere.
-std::unique_ptr<Op> make_bias_gradient(DType dtype, int64_t width, int64_t split, ParamId bias, BufferId dy);
+void emit_bias_gradient(Derivative &d, DType dtype, int64_t width, int64_t split, ParamId bias, BufferId dy);
 
 }  // namespace mdlm

@@ -24,8 +24,7 @@ protected:
 class NormBackwardOp final : public Norm {
 public:
     // in: dy, x, stats [, add]; out: [dx]
-    NormBackwardOp(const NormSpec &spec, bool add, bool dx, bool dweight, bool dbias)
-        : Norm(spec), add_(add), dx_(dx), dweight_(dweight), dbias_(dbias) {}
+    NormBackwardOp(const NormSpec &spec, bool add, bool dx) : Norm(spec), add_(add), dx_(dx) {}
     const char *name() const override { return "norm_backward"; }
     void run(const Call &c) const override {
         const Extent e = c.state.extent();
@@ -37,9 +36,8 @@ public:
         a.rstd = c.in[2], a.mean = mean(c.in[2], e);
         a.add = add_ ? c.in[3] : nullptr;
         a.dx = dx_ ? c.out[0] : nullptr;
-        a.dweight = dweight_ ? c.grad(spec_.weight) : nullptr;
-        a.dbias = dbias_ ? c.grad(spec_.bias) : nullptr;
-        a.accumulate = c.state.accumulate;
+        a.dweight = weight.at(c), a.dbias = bias.at(c);
+        a.accumulate = (weight.param != no_param ? weight : bias).accumulate(c);
         a.workspace = c.workspace;
         c.device.norm_backward(a);
     }
@@ -50,9 +48,10 @@ public:
         size.dtype = spec_.dtype, size.rows = rows(e), size.n = spec_.width, size.bias = spec_.bias != no_param;
         return t.workspace(Kernel::norm_backward, size);
     }
+    GradSink weight, bias;  // of one kind: both straight, or both partial
 
 private:
-    bool add_, dx_, dweight_, dbias_;
+    bool add_, dx_;
 };
 
 class NormForwardOp final : public Norm {
@@ -76,10 +75,12 @@ public:
         const bool dx = d.wants(in[0]), dweight = d.trains(spec_.weight), dbias = d.trains(spec_.bias);
         if (dy == no_buffer || !(dx || dweight || dbias)) return;
         const BufferId add = dx ? d.gradient(in[0]) : no_buffer;
-        auto op = std::make_unique<NormBackwardOp>(spec_, add != no_buffer, dx, dweight, dbias);
+        auto op = std::make_unique<NormBackwardOp>(spec_, add != no_buffer, dx);
         op->in = {dy, in[0], out[1]};
         if (add != no_buffer) op->in.push_back(add);
         if (dx) op->out = {d.new_gradient(in[0])};
+        if (dweight) op->weight = d.sink(*op, spec_.weight);
+        if (dbias) op->bias = d.sink(*op, spec_.bias);
         d.emit(std::move(op));
     }
 };

@@ -8,7 +8,7 @@ namespace mdlm {
 
 int64_t Buffer::bytes(Extent e) const {
     const int64_t local = ceil_div(e.tokens, split);
-    const int64_t elements = add(mul(per_token, local), mul(per_pair, mul(local, e.seq)));
+    const int64_t elements = add(fixed, add(mul(per_token, local), mul(per_pair, mul(local, e.seq))));
     return mul(elements, size_of(dtype));
 }
 

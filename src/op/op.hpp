@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/comm.hpp"
+#include "comm/group.hpp"
 #include "device/device.hpp"
 
 namespace mdlm {
@@ -30,6 +30,7 @@ struct Buffer {
     int64_t per_pair = 0;     // for each pair (token, position of the sequence)
     int64_t split = 1;        // tokens are split over this many ranks (sequence parallelism)
     BufferId main = no_buffer;// statistics name the buffer whose storage class they share; others themselves
+    int64_t fixed = 0;        // elements whatever the batch: parameter gradients on their way over the group
     int64_t bytes(Extent e) const;
 };
 
@@ -43,6 +44,8 @@ struct Cost {
     // What a device really does: masked pairs left out and scores built again for attention; for a collective the bytes over a rank's link.
     int64_t done = 0;
     int64_t n = 0, k = 0;// of a linear: outputs and inputs; 0 for the others
+    int64_t collective = 0;       // of a collective: bytes of the whole tensor
+    bool of_gradients = false;    // and it sums parameter gradients
     bool matmul() const { return work == Work::linear || work == Work::attention; }
 };
 
@@ -54,23 +57,43 @@ struct RunState {
     uint64_t seed = 0;
     uint32_t step = 0, micro_batch = 0;
     uint32_t layer = 0;              // in the whole model
+    int64_t rank = 0;                // of the tensor-parallel group
     const void *cos = nullptr, *sin = nullptr;
     const void *const *params = nullptr;  // of this layer, by ParamId
     void *const *grads = nullptr;
     bool accumulate = true;
     Extent extent() const { return {tokens.rows(), tokens.seq}; }
+    // The tokens of buffers whose sequence is split over ranks.
+    Tokens part(int64_t split) const {
+        Tokens t = tokens;
+        t.seq /= split, t.first = split > 1 ? rank * t.seq : 0;
+        return t;
+    }
     Dropout dropout(double probability, Site site) const;
 };
 
 struct Call {
     Device &device;
-    Comm &comm;
+    Group &group;
     const RunState &state;
     void *const *in;   // as Op::in
     void *const *out;  // as Op::out
     void *workspace;
     const void *param(ParamId id) const { return id == no_param ? nullptr : state.params[id]; }
     void *grad(ParamId id) const { return id == no_param ? nullptr : state.grads[id]; }
+};
+
+// Where an op puts its part of a parameter's gradient: straight into it, or, where every rank has only a part of the sum, into the
+// buffer of partial gradients, which is the op's last output. A wanted sink has a parameter.
+struct GradSink {
+    ParamId param = no_param;
+    int32_t out = -1;        // index of that output; -1: straight
+    int64_t offset = 0;      // in it, bytes
+    void *at(const Call &c) const {
+        if (param == no_param) return nullptr;
+        return out < 0 ? c.grad(param) : static_cast<char *>(c.out[out]) + offset;
+    }
+    bool accumulate(const Call &c) const { return out < 0 && c.state.accumulate; }
 };
 
 class Derivative;
@@ -99,6 +122,8 @@ public:
     // Does anything want the gradient of this buffer?
     virtual bool wants(BufferId forward) const = 0;
     virtual bool trains(ParamId param) const = 0;
+    // Where op's gradient of a parameter goes; makes what is needed for it the op's last output. Call it after the other outputs.
+    virtual GradSink sink(Op &op, ParamId param) = 0;
     // The gradient of a buffer so far; no_buffer when nothing has contributed yet.
     virtual BufferId gradient(BufferId forward) const = 0;
     // A new buffer, shaped like the forward one, that becomes its gradient.

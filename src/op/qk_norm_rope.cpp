@@ -38,19 +38,16 @@ protected:
 class BackwardOp final : public Base {
 public:
     // in: gradient of rotated [, qkv, stats]; out: gradient of qkv, its q and k parts
-    BackwardOp(const QkNormRopeSpec &spec, bool train_q_weight, bool train_q_bias, bool train_k_weight, bool train_k_bias)
-        : Base(spec), train_{train_q_weight, train_q_bias, train_k_weight, train_k_bias} {}
+    using Base::Base;
     const char *name() const override { return "qk_norm_rope_backward"; }
     void run(const Call &c) const override {
         QkNormRopeBackward a{};
         a.forward = spec_.norm ? arguments(c, c.in[1], c.in[2]) : arguments(c, nullptr, nullptr);
         a.dq_out = spec_.q_out.at(c.in[0], spec_.dtype), a.dk_out = spec_.k_out.at(c.in[0], spec_.dtype);
         a.dq = spec_.q.at(c.out[0], spec_.dtype), a.dk = spec_.k.at(c.out[0], spec_.dtype);
-        a.dq_weight = train_[0] ? c.grad(spec_.q_weight) : nullptr;
-        a.dq_bias = train_[1] ? c.grad(spec_.q_bias) : nullptr;
-        a.dk_weight = train_[2] ? c.grad(spec_.k_weight) : nullptr;
-        a.dk_bias = train_[3] ? c.grad(spec_.k_bias) : nullptr;
-        a.accumulate = c.state.accumulate;
+        a.dq_weight = q_weight.at(c), a.dq_bias = q_bias.at(c), a.dk_weight = k_weight.at(c), a.dk_bias = k_bias.at(c);
+        for (const GradSink *s : {&q_weight, &q_bias, &k_weight, &k_bias})
+            if (s->param != no_param) a.accumulate = s->accumulate(c);
         a.workspace = c.workspace;
         c.device.qk_norm_rope_backward(a);
     }
@@ -62,9 +59,7 @@ public:
         s.dtype = spec_.dtype, s.rows = e.tokens, s.heads = spec_.heads, s.groups = spec_.groups, s.d = spec_.d;
         return t.workspace(Kernel::qk_norm_rope_backward, s);
     }
-
-private:
-    bool train_[4];
+    GradSink q_weight, q_bias, k_weight, k_bias;  // of one kind: all straight, or all partial
 };
 
 class ForwardOp final : public Base {
@@ -81,13 +76,16 @@ public:
         const BufferId dy = d.gradient(out[0]);
         const bool trained = d.trains(spec_.q_weight) || d.trains(spec_.q_bias) || d.trains(spec_.k_weight) || d.trains(spec_.k_bias);
         if (dy == no_buffer || !(d.wants(in[0]) || trained)) return;
-        auto op = std::make_unique<BackwardOp>(spec_, d.trains(spec_.q_weight), d.trains(spec_.q_bias), d.trains(spec_.k_weight),
-                                               d.trains(spec_.k_bias));
+        auto op = std::make_unique<BackwardOp>(spec_);
         op->in = {dy};
         if (spec_.norm) op->in.insert(op->in.end(), {in[0], out[1]});
         // The attention has begun the gradient of qkv with its v part; where nothing wants it, it is a place to write.
         const BufferId dqkv = d.gradient(in[0]);
         op->out = {dqkv != no_buffer ? dqkv : d.new_gradient(in[0])};
+        if (d.trains(spec_.q_weight)) op->q_weight = d.sink(*op, spec_.q_weight);
+        if (d.trains(spec_.q_bias)) op->q_bias = d.sink(*op, spec_.q_bias);
+        if (d.trains(spec_.k_weight)) op->k_weight = d.sink(*op, spec_.k_weight);
+        if (d.trains(spec_.k_bias)) op->k_bias = d.sink(*op, spec_.k_bias);
         d.emit(std::move(op));
     }
 };

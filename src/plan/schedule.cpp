@@ -107,7 +107,7 @@ private:
 };
 
 bool same_form(const Buffer &a, const Buffer &b) {
-    return a.dtype == b.dtype && a.per_token == b.per_token && a.per_pair == b.per_pair && a.split == b.split;
+    return a.dtype == b.dtype && a.per_token == b.per_token && a.per_pair == b.per_pair && a.split == b.split && a.fixed == b.fixed;
 }
 
 // Lets an op write over an input that it is the last to read.

@@ -49,12 +49,12 @@ std::unique_ptr<mdlm::Device> make_device(mdlm_device_kind kind, int32_t threads
 }
 
 World::World(Draw d, std::unique_ptr<mdlm::Device> device) : draw_(std::move(d)) {
-    engine_ = std::make_unique<mdlm::Engine>(std::move(device), mdlm::make_self_comm(), nullptr, nullptr);
+    engine_ = std::make_unique<mdlm::Engine>(std::move(device), mdlm::make_self_comm(), 0, nullptr, nullptr);
     block_ = std::make_unique<mdlm::Block>(*engine_, draw_.config);
     const auto count = static_cast<int64_t>(params().entries().size());
     for (int64_t i = 0; i < count; ++i) block_->set_requires_grad(i, !frozen(draw_, i, params().at(i).item, count));
     const mdlm::Policies policies = policies_of(draw_, engine_->device->traits(), params().trains());
-    block_->reserve(draw_.shape, &policies);
+    block_->reserve(&draw_.shape, &policies);
     const mdlm::DType type = config().params_dtype;
     for (size_t i = 0; i < params().entries().size(); ++i) {
         const mdlm::ParamEntry &p = params().entries()[i];

@@ -38,8 +38,9 @@ struct Seen {
     int64_t end(int64_t r, int64_t k0, int64_t n) const { return std::max(begin(r, k0, n), std::clamp<int64_t>(last[r] - k0, 0, n)); }
 };
 
+// Where a probability counts for dropout.
 inline uint64_t probability_index(const Attention &a, int64_t b, int64_t head, int64_t q, int64_t k) {
-    return static_cast<uint64_t>(((b * a.heads + head) * a.tokens.seq + q) * a.tokens.seq + k);
+    return static_cast<uint64_t>(a.dropout_row(b, head, q) * a.tokens.seq + k);
 }
 
 }  // namespace mdlm::cpu

@@ -15,7 +15,7 @@ static_assert(tile <= tile_q);
 
 // The matrix [s, s] of one head.
 Matrix square(const Attention &a, const void *base, int64_t b, int64_t head) {
-    return {a.dtype, base, static_cast<int64_t>(probability_index(a, b, head, 0, 0)), a.tokens.seq};
+    return {a.dtype, base, (b * a.heads + head) * a.tokens.seq * a.tokens.seq, a.tokens.seq};
 }
 
 // Calls body(b, head, q0, rows) for each tile of queries of each head.

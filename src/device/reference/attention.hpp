@@ -14,6 +14,11 @@ inline int64_t score_row(const Attention &a, int64_t b, int64_t g, int64_t i, in
     return (b * a.heads + g * (a.heads / a.groups) + i) * a.tokens.seq + query;
 }
 
+// The same where random numbers count, times seq.
+inline int64_t dropout_row(const Attention &a, int64_t b, int64_t g, int64_t i, int64_t query) {
+    return a.dropout_row(b, g * (a.heads / a.groups) + i, query) * a.tokens.seq;
+}
+
 // Calls body(b, g, i, query) for all queries of all heads of group g.
 template <class Body>
 void each_query(const Attention &a, int64_t b, int64_t g, Body &&body) {

@@ -18,6 +18,7 @@ void forward(const AttentionForward &f) {
     auto *row = static_cast<double *>(f.workspace);
     each_query(a, [&](int64_t b, int64_t g, int64_t i, int64_t query) {
         const int64_t first = a.mask.first(query), last = a.mask.last(query), at = score_row(a, b, g, i, query);
+        const int64_t drawn = dropout_row(a, b, g, i, query);
         const int64_t q = place(f.q, a.tokens.row(query, b), g, i);
         double most = -HUGE_VAL, total = 0.0;
         for (int64_t j = first; j < last; ++j) {
@@ -27,7 +28,7 @@ void forward(const AttentionForward &f) {
         for (int64_t j = first; j < last; ++j) total += std::exp(row[j] - most);
         const double lse = most + std::log(total);
         put<Wide<T>>(f.lse, at, lse);
-        for (int64_t j = first; j < last; ++j) row[j] = std::exp(row[j] - most) / total * a.dropout.factor(uint64_t(at * a.tokens.seq + j));
+        for (int64_t j = first; j < last; ++j) row[j] = std::exp(row[j] - most) / total * a.dropout.factor(uint64_t(drawn + j));
         const int64_t to = place(f.context, a.tokens.row(query, b), g, i);
         for (int64_t c = 0; c < a.d; ++c) {
             double o = 0.0;
@@ -44,6 +45,7 @@ void backward(const AttentionBackward &f) {
     KeySums dk(row + a.tokens.seq, a), dv(row + a.tokens.seq + a.tokens.seq * a.d, a);
     const auto one = [&](int64_t b, int64_t g, int64_t i, int64_t query) {
         const int64_t at = score_row(a, b, g, i, query), token = a.tokens.row(query, b);
+        const int64_t drawn = dropout_row(a, b, g, i, query);
         const int64_t q = place(f.q, token, g, i), dout = place(f.dcontext, token, g, i);
         const double lse = get<Wide<T>>(f.lse, at);
         const double mean = dot<T>(f.dcontext, dout, f.context, place(f.context, token, g, i), a.d);
@@ -51,7 +53,7 @@ void backward(const AttentionBackward &f) {
         for (int64_t j = first; j < last; ++j) {
             const int64_t k = place(f.k, a.tokens.row(j, b), g, 0), v = place(f.v, a.tokens.row(j, b), g, 0);
             const double p = std::exp(a.scale * dot<T>(f.q, q, f.k, k, a.d) - lse);
-            const double factor = a.dropout.factor(uint64_t(at * a.tokens.seq + j));
+            const double factor = a.dropout.factor(uint64_t(drawn + j));
             row[j] = p * (factor * dot<T>(f.dcontext, dout, f.v, v, a.d) - mean);
             dv.add<T>(j, factor * p, f.dcontext, dout);
             dk.add<T>(j, a.scale * row[j], f.q, q);

@@ -39,12 +39,13 @@ void context(const AttnContext &f) {
     const Attention &a = f.shape;
     each_query(a, [&](int64_t b, int64_t g, int64_t i, int64_t query) {
         const int64_t row = score_row(a, b, g, i, query), to = place(f.context, a.tokens.row(query, b), g, i);
+        const int64_t drawn = dropout_row(a, b, g, i, query);
         for (int64_t begin = 0; begin < a.d; begin += at_once) {
             const int64_t count = std::min(at_once, a.d - begin);
             double o[at_once] = {};
             for (int64_t j = a.mask.first(query); j < a.mask.last(query); ++j) {
                 const int64_t at = row * a.tokens.seq + j, v = place(f.v, a.tokens.row(j, b), g, 0) + begin;
-                const double p = get<T>(f.probabilities, at) * a.dropout.factor(uint64_t(at));
+                const double p = get<T>(f.probabilities, at) * a.dropout.factor(uint64_t(drawn + j));
                 for (int64_t c = 0; c < count; ++c) o[c] += p * get<T>(f.v.base, v + c);
             }
             for (int64_t c = 0; c < count; ++c) put<T>(f.context.base, to + begin + c, o[c]);
@@ -61,7 +62,8 @@ void context_backward(const AttnContextBackward &f) {
             if (f.dv.base != nullptr) dv.clear();
             each_query(a, b, g, [&](int64_t, int64_t, int64_t i, int64_t query) {
                 const int64_t row = score_row(a, b, g, i, query), dout = place(f.dcontext, a.tokens.row(query, b), g, i);
-                const auto factor = [&](int64_t j) { return double(a.dropout.factor(uint64_t(row * a.tokens.seq + j))); };
+                const int64_t drawn = dropout_row(a, b, g, i, query);
+                const auto factor = [&](int64_t j) { return double(a.dropout.factor(uint64_t(drawn + j))); };
                 for (int64_t j = a.mask.first(query); f.dv.base != nullptr && j < a.mask.last(query); ++j) {
                     dv.add<T>(j, get<T>(f.probabilities, row * a.tokens.seq + j) * factor(j), f.dcontext, dout);
                 }

@@ -1,0 +1,64 @@
+#include "comm/comm.hpp"
+
+#include <cstring>
+
+#include "base/status.hpp"
+
+namespace mdlm {
+
+template <class F>
+void Comm::run(const char *name, F &&f) {
+    if (aborted_) fail(MDLM_ERROR_COMM, "%s on rank %d of %d: the group was aborted: expected it to be destroyed", name, rank(), size());
+    if (busy_.exchange(true)) fail(MDLM_ERROR_BUSY, "%s on rank %d of %d: another collective on this communicator is running", name, rank(), size());
+    try {
+        f();
+    } catch (...) {
+        busy_ = false;
+        abort();
+        throw;
+    }
+    busy_ = false;
+}
+
+void Comm::all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) {
+    run("all_reduce", [&] { run_all_reduce(send, recv, count, dtype, op, timeout_ms); });
+}
+
+void Comm::all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) {
+    run("all_gather", [&] { run_all_gather(send, recv, count, dtype, timeout_ms); });
+}
+
+void Comm::reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) {
+    run("reduce_scatter", [&] { run_reduce_scatter(send, recv, count, dtype, op, timeout_ms); });
+}
+
+void Comm::abort() noexcept {
+    if (!aborted_.exchange(true)) run_abort();
+}
+
+namespace {
+
+// The group of one rank: every collective is a copy.
+class SelfComm final : public Comm {
+public:
+    int32_t rank() const override { return 0; }
+    int32_t size() const override { return 1; }
+
+protected:
+    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op, int64_t) override { copy(send, recv, count, dtype); }
+    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t) override { copy(send, recv, count, dtype); }
+    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op, int64_t) override {
+        copy(send, recv, count, dtype);
+    }
+
+private:
+    static void copy(const void *send, void *recv, int64_t count, DType dtype) {
+        if (send != recv && count > 0) std::memcpy(recv, send, static_cast<size_t>(count * size_of(dtype)));
+    }
+};
+
+}  // namespace
+
+std::shared_ptr<Comm> make_self_comm() { return std::make_shared<SelfComm>(); }
+
+}  // namespace mdlm

@@ -1,0 +1,86 @@
+// The tensor-parallel group as a context's blocks see it: the communicator with the context's timeout, and agreement before anything runs.
+#pragma once
+#include <array>
+#include <optional>
+#include <string>
+
+#include "base/status.hpp"
+#include "comm/comm.hpp"
+
+namespace mdlm {
+
+// What a rank is about to do, as numbers with names. Of fixed size, so that any two calls can be compared.
+struct Statement {
+    struct Item {
+        const char *name;
+        mdlm_status status;  // of a difference
+    };
+    explicit Statement(const char *call) : call(call) {}
+    void say(const char *name, mdlm_status status, int64_t value) {
+        if (count == most) fail(MDLM_ERROR_INTERNAL, "%s: a statement of over %zu items", call, most);
+        items[count] = {name, status}, values[count++] = value;
+    }
+    static constexpr size_t most = 24;
+    const char *call;
+    size_t count = 0;
+    std::array<Item, most> items{};
+    std::array<int64_t, most> values{};
+};
+
+class Group {
+public:
+    Group(std::shared_ptr<Comm> comm, int64_t timeout_ms);
+    ~Group();
+    Group(const Group &) = delete;
+
+    int64_t rank() const { return rank_; }
+    int64_t size() const { return size_; }
+    void all_reduce(const void *send, void *recv, int64_t count, DType dtype) { comm_->all_reduce(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms_); }
+    void all_gather(const void *send, void *recv, int64_t count, DType dtype) { comm_->all_gather(send, recv, count, dtype, timeout_ms_); }
+    void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype) {
+        comm_->reduce_scatter(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms_);
+    }
+    // All ranks' bytes, in rank order; to has size() * bytes. bytes is a multiple of 4.
+    void gather_bytes(const void *mine, void *to, int64_t bytes) { all_gather(mine, to, bytes / 4, DType::f32); }
+
+    // The beginning of a call of the whole group. check looks at this rank's arguments, prepares what can fail, and says in the statement what it will
+    // do. Returns when all ranks are ready to do the same; otherwise every rank throws, and all can go on. Allocates nothing.
+    template <class Check>
+    void together(Statement &statement, Check &&check) {
+        std::optional<Error> failed;
+        try {
+            check();
+        } catch (const Error &e) {
+            failed = e;
+        } catch (const std::bad_alloc &) {
+            failed = Error(MDLM_ERROR_MEMORY, "out of host memory");
+        }
+        if (size_ > 1) agree(statement, failed ? &*failed : nullptr);
+        if (failed) throw *failed;
+    }
+    // The same for texts, of which all ranks have equally many: the first that differs is named with what ranks have there.
+    struct Text {
+        std::string name, value;
+    };
+    void compare(const std::vector<Text> &texts, mdlm_status status);
+    // Runs what all have agreed on. A failure inside leaves the others where this rank will never come, so the group ends.
+    template <class F>
+    void run(F &&f) {
+        try {
+            f();
+        } catch (...) {
+            if (size_ > 1) comm_->abort();
+            throw;
+        }
+    }
+
+private:
+    struct Record;
+    void agree(const Statement &mine, const Error *failed);
+
+    std::shared_ptr<Comm> comm_;
+    int64_t timeout_ms_, rank_, size_;
+    std::unique_ptr<Record[]> records_;  // one for each rank, and this rank's
+};
+
+}  // namespace mdlm

@@ -1,0 +1,206 @@
+// A group of threads in one process. Ranks show each other their buffers, meet, work on each other's memory, and meet again.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/status.hpp"
+#include "comm/comm.hpp"
+#include "comm/reduce.hpp"
+
+namespace mdlm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Kind { all_reduce, all_gather, reduce_scatter };
+const char *text_of(Kind k) { return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter"; }
+
+constexpr int64_t chunk = 16384;         // elements between two looks at whether the group is broken
+constexpr int spins = 4000;              // before a waiting rank gives its core away: a few microseconds, less than a sleep and a wake
+
+void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+struct Posted {
+    Kind kind = Kind::all_reduce;
+    const void *send = nullptr;
+    void *recv = nullptr;
+    int64_t count = 0;
+    DType dtype = DType::f32;
+    mdlm_reduce_op op = MDLM_REDUCE_SUM;
+    std::atomic<uint64_t> meetings{0};  // that the rank has come to
+};
+
+class Room {
+public:
+    explicit Room(int32_t size) : posted_(static_cast<size_t>(size)) {}
+    int32_t size() const { return static_cast<int32_t>(posted_.size()); }
+    Posted &posted(int32_t rank) { return posted_[static_cast<size_t>(rank)]; }
+
+    // Returns when all ranks have come. Who has come to a meeting that took place is not told of what broke later.
+    void meet(int32_t rank, int64_t timeout_ms) {
+        if (broken_) return refuse();
+        const uint64_t meeting = posted(rank).meetings.load(std::memory_order_relaxed) + 1;
+        posted(rank).meetings = meeting;
+        if (arrived_.fetch_add(1) + 1 == size()) {
+            arrived_ = 0;
+            {
+                const std::lock_guard lock(mutex_);
+                done_ = meeting;
+            }
+            changed_.notify_all();
+            return;
+        }
+        for (int i = 0; i < spins; ++i) {
+            if (done_.load(std::memory_order_acquire) >= meeting) return;
+            if (broken_) return refuse();
+            pause();
+        }
+        std::unique_lock lock(mutex_);
+        const auto over = [&] { return done_ >= meeting || broken_; };
+        if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), over)) {
+            lock.unlock();
+            for (int32_t r = 0; r < size(); ++r)
+                if (posted(r).meetings < meeting) {
+                    break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout_ms, r);
+                    break;
+                }
+            lock.lock();
+            if (done_ < meeting && !broken_) broken_ = true;
+        }
+        if (done_ >= meeting) return;
+        lock.unlock();
+        refuse();
+    }
+
+    // Between the two, a rank may touch others' buffers; break_up waits until nobody does.
+    bool enter() {
+        ++inside_;
+        if (!broken_) return true;
+        --inside_;
+        return false;
+    }
+    void leave() { --inside_; }
+    bool broken() const { return broken_.load(std::memory_order_relaxed); }
+
+    // The first reason stays. What it says of must not be inside. No rank touches another's buffer afterwards.
+    void break_up(const char *format, int32_t a, int64_t b, int32_t c) noexcept {
+        {
+            const std::lock_guard lock(mutex_);
+            if (!broken_) std::snprintf(reason_, sizeof reason_, format, a, static_cast<long long>(b), c);
+            broken_ = true;
+        }
+        changed_.notify_all();
+        while (inside_ != 0) std::this_thread::yield();
+    }
+
+    [[noreturn]] void refuse() {
+        while (inside_ != 0) std::this_thread::yield();
+        char reason[sizeof reason_];
+        {
+            const std::lock_guard lock(mutex_);
+            std::memcpy(reason, reason_, sizeof reason);
+        }
+        fail(MDLM_ERROR_COMM, "%s", reason);
+    }
+
+private:
+    std::vector<Posted> posted_;
+    std::atomic<int32_t> arrived_{0}, inside_{0};
+    std::atomic<uint64_t> done_{0};
+    std::atomic<bool> broken_{false};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    char reason_[256] = "the group was aborted";
+};
+
+class ThreadComm final : public Comm {
+public:
+    ThreadComm(std::shared_ptr<Room> room, int32_t rank) : room_(std::move(room)), rank_(rank), parts_(static_cast<size_t>(room_->size())) {}
+    ~ThreadComm() override { room_->break_up("rank %d has left the group", rank_, 0, 0); }
+    int32_t rank() const override { return rank_; }
+    int32_t size() const override { return room_->size(); }
+
+protected:
+    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) override {
+        post(Kind::all_reduce, send, recv, count, dtype, op, timeout_ms);
+        // Every rank sums one part and hands it to all. Nobody else reads or writes that part, so in place is as good.
+        const int64_t begin = count * rank_ / size(), end = count * (rank_ + 1) / size(), bytes = size_of(dtype);
+        work(begin, end, [&](int64_t at, int64_t n) {
+            sum(dtype, op, at, n, static_cast<char *>(recv) + at * bytes);
+            for (int32_t r = 0; r < size(); ++r)
+                if (r != rank_)
+                    std::memcpy(static_cast<char *>(room_->posted(r).recv) + at * bytes, static_cast<char *>(recv) + at * bytes,
+                                static_cast<size_t>(n * bytes));
+        });
+        room_->meet(rank_, timeout_ms);
+    }
+    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) override {
+        post(Kind::all_gather, send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms);
+        const int64_t bytes = size_of(dtype);
+        work(0, count, [&](int64_t at, int64_t n) {
+            for (int32_t r = 0; r < size(); ++r)
+                std::memcpy(static_cast<char *>(recv) + (r * count + at) * bytes, static_cast<const char *>(room_->posted(r).send) + at * bytes,
+                            static_cast<size_t>(n * bytes));
+        });
+        room_->meet(rank_, timeout_ms);
+    }
+    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) override {
+        post(Kind::reduce_scatter, send, recv, count, dtype, op, timeout_ms);
+        work(0, count, [&](int64_t at, int64_t n) { sum(dtype, op, rank_ * count + at, n, static_cast<char *>(recv) + at * size_of(dtype)); });
+        room_->meet(rank_, timeout_ms);
+    }
+    void run_abort() noexcept override { room_->break_up("rank %d aborted the group", rank_, 0, 0); }
+
+private:
+    // Shows the buffers, meets the others, and finds that all want the same.
+    void post(Kind kind, const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) {
+        Posted &mine = room_->posted(rank_);
+        mine.kind = kind, mine.send = send, mine.recv = recv, mine.count = count, mine.dtype = dtype, mine.op = op;
+        room_->meet(rank_, timeout_ms);
+        const Posted &first = room_->posted(0);
+        for (int32_t r = 1; r < size(); ++r) {
+            const Posted &p = room_->posted(r);
+            if (p.kind == first.kind && p.count == first.count && p.dtype == first.dtype && p.op == first.op) continue;
+            // All ranks come to the same conclusion, and nobody has touched a buffer.
+            fail(MDLM_ERROR_COMM, "ranks 0 and %d do not make the same call: %s of %lld %s and %s of %lld %s", r, text_of(first.kind),
+                 (long long)first.count, name_of(first.dtype), text_of(p.kind), (long long)p.count, name_of(p.dtype));
+        }
+    }
+
+    template <class F>
+    void work(int64_t begin, int64_t end, F &&f) {
+        if (!room_->enter()) room_->refuse();
+        for (int64_t at = begin; at < end && !room_->broken(); at += chunk) f(at, std::min(chunk, end - at));
+        room_->leave();
+    }
+
+    void sum(DType dtype, mdlm_reduce_op op, int64_t at, int64_t n, void *to) {
+        for (int32_t r = 0; r < size(); ++r)
+            parts_[static_cast<size_t>(r)] = static_cast<const char *>(room_->posted(r).send) + at * size_of(dtype);
+        reduce_ranks(dtype, op, parts_.data(), size(), n, to);
+    }
+
+    std::shared_ptr<Room> room_;
+    int32_t rank_;
+    std::vector<const void *> parts_;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<Comm>> make_thread_comms(int32_t size) {
+    auto room = std::make_shared<Room>(size);
+    std::vector<std::shared_ptr<Comm>> comms;
+    for (int32_t r = 0; r < size; ++r) comms.push_back(std::make_shared<ThreadComm>(room, r));
+    return comms;
+}
+
+}  // namespace mdlm

@@ -1,0 +1,45 @@
+#include "op/partial_gradients.hpp"
+
+#include <algorithm>
+
+#include "op/collective.hpp"
+
+namespace mdlm {
+namespace {
+
+class AddOp final : public Op {
+public:
+    AddOp(const Buffer &buffer, std::vector<PartialGradient> parts) : buffer_(buffer), parts_(std::move(parts)) {}
+    const char *name() const override { return "add_gradients"; }
+    void run(const Call &c) const override {
+        for (const PartialGradient &p : parts_)
+            c.device.bias_grad({buffer_.dtype, 1, p.count, static_cast<const char *>(c.in[0]) + p.offset * size_of(buffer_.dtype), c.grad(p.param),
+                                c.state.accumulate, c.workspace});
+    }
+    Cost cost(Extent) const override { return {buffer_.fixed, 3 * buffer_.fixed * size_of(buffer_.dtype)}; }
+    int64_t workspace(const Traits &t, Extent) const override {
+        int64_t most = 0;
+        for (const PartialGradient &p : parts_) {
+            KernelSize s{};
+            s.dtype = buffer_.dtype, s.rows = 1, s.n = p.count;
+            most = std::max(most, t.workspace(Kernel::bias_grad, s));
+        }
+        return most;
+    }
+
+private:
+    Buffer buffer_;
+    std::vector<PartialGradient> parts_;
+};
+
+}  // namespace
+
+void emit_partial_gradients(Derivative &d, BufferId partial, std::vector<PartialGradient> parts) {
+    const BufferId sum = d.new_like(partial, "sum");
+    d.emit(make_collective(Collective::all_reduce_gradients, d.buffer(partial), partial, sum));
+    auto op = std::make_unique<AddOp>(d.buffer(sum), std::move(parts));
+    op->in = {sum};
+    d.emit(std::move(op));
+}
+
+}  // namespace mdlm
