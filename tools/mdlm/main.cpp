@@ -6,6 +6,7 @@
 #include "../text.hpp"
 #include "command.hpp"
 #include "mdlm/mdlm.h"
+#include "ranks.hpp"
 
 namespace mdlm::tools {
 namespace {
@@ -66,13 +67,16 @@ int run(const std::vector<std::string> &words) {
 int main(int argc, char **argv) {
     using namespace mdlm::tools;
     int status = exit_bad;
+    std::string line;
     try {
         status = run({argv + std::min(argc, 1), argv + argc});
     } catch (const Bad &error) {
-        std::fprintf(stderr, "%s\n", error.what());
+        line = error.what();
     } catch (const std::exception &error) {
-        std::fprintf(stderr, "mdlm: %s\n", one_line(error.what()).c_str());
+        line = "mdlm: " + one_line(error.what());
     }
+    // Of processes that run together, all fail and one says why.
+    if (!line.empty() && launched().rank == 0) std::fprintf(stderr, "%s\n", line.c_str());
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
         std::fputs("mdlm: standard output could not be written\n", stderr);
         return exit_bad;
