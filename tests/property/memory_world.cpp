@@ -128,15 +128,15 @@ Outcome World::run() {
         if (!m.documents.empty()) batch.cu_seqlens = m.documents.data(), batch.num_documents = static_cast<int64_t>(m.documents.size()) - 1;
         if (e.kind == Event::Kind::evaluate) {
             batch.training = e.training;
-            block_->forward(batch, x(e.micro), nullptr, o.y[i].get());
+            block_->forward(&batch, x(e.micro), nullptr, o.y[i].get());
         } else if (e.kind == Event::Kind::backward) {
             const mdlm_backward_options options = MDLM_BACKWARD_OPTIONS_INIT;
-            block_->backward(*tapes[e.micro], options, dy_of(e, o, i), draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
+            block_->backward(tapes[e.micro], &options, dy_of(e, o, i), draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
             block_->give_tape(*tapes[e.micro]);
         } else {
             mdlm::Tape &tape = block_->take_tape();
             tapes[e.micro] = &tape;
-            block_->forward(batch, x(e.micro), &tape, o.y[i].get());
+            block_->forward(&batch, x(e.micro), &tape, o.y[i].get());
             if (e.kind == Event::Kind::abandon) block_->give_tape(tape);
         }
     }
