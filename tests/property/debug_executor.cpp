@@ -69,7 +69,7 @@ private:
         s.params = world_.params().data_of(line.entry->item);
         s.grads = world_.params().grads_of(line.entry->item);
         void *workspace = line.workspace < 0 ? nullptr : address(line.workspace, o);
-        line.entry->schedule->op(*line.step).run({device, *world_.engine().comm, s, in.data(), out.data(), workspace});
+        line.entry->schedule->op(*line.step).run({device, world_.engine().group, s, in.data(), out.data(), workspace});
     }
 
     World &world_;
