@@ -17,6 +17,9 @@ mdlm_test_needs=(
     'python3 command python3'
     'clang-14 command clang++-14'
     'abigail-tools command abidiff'
+    'libopenmpi-dev command mpicc'
+    'openmpi-bin command mpirun'
+    'iproute2 command ip'
 )
 
 mdlm_has() {

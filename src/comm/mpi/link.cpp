@@ -16,7 +16,9 @@ void check(int code, const char *call) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) text[0] = 0;
-    fail(MDLM_ERROR_COMM, "%s returned %d: %.300s", call, code, text);
+    char line[sizeof text + 64];
+    std::snprintf(line, sizeof line, "%.40s returned %d: %s", call, code, text);
+    throw MpiError(MDLM_ERROR_COMM, line);
 }
 
 bool mpi_is_running() noexcept {
@@ -68,7 +70,10 @@ void Link::end() {
 }
 
 mdlm_status Link::failed(const Error &e) noexcept {
-    if (!broken_) std::snprintf(reason_, sizeof reason_, "%.*s", static_cast<int>(sizeof reason_) - 1, e.what());
+    // What happened to this rank alone is told with its number; other lines have one.
+    const bool alone = e.status() != MDLM_ERROR_COMM || dynamic_cast<const MpiError *>(&e) != nullptr;
+    if (!broken_ && alone) std::snprintf(reason_, sizeof reason_, "rank %d: %.200s", rank_, e.what());
+    else if (!broken_) std::snprintf(reason_, sizeof reason_, "%.*s", static_cast<int>(sizeof reason_) - 1, e.what());
     broken_ = true;
     mdlm_set_last_error(e.what());
     return e.status();
@@ -101,6 +106,11 @@ void Link::receive(Tag stream, int64_t round) {
     compare(s);
 }
 
+static void describe(const Header &h, char (&text)[64]) {
+    const char *const op = h.kind == Kind::all_gather ? "" : h.op == MDLM_REDUCE_SUM ? " SUM" : " MAX";
+    std::snprintf(text, sizeof text, "%s%s of %lld %s", text_of(h.kind), op, (long long)h.count, name_of(static_cast<DType>(h.dtype)));
+}
+
 void Link::compare(Slot &slot) {
     const auto of = [&](int32_t p) {
         Header h = header_;
@@ -112,9 +122,10 @@ void Link::compare(Slot &slot) {
         const Header h = of(p);
         if (h.kind == first.kind && h.count == first.count && h.dtype == first.dtype && h.op == first.op && h.call == first.call) continue;
         // All come to the same conclusion, from the same headers or from the notice of the first that does.
-        const auto dtype = [](const Header &a) { return name_of(static_cast<DType>(a.dtype)); };
-        fail(MDLM_ERROR_COMM, "ranks 0 and %d do not make the same call: %s of %lld %s and %s of %lld %s", p, text_of(first.kind), (long long)first.count,
-             dtype(first), text_of(h.kind), (long long)h.count, dtype(h));
+        char texts[2][64];
+        describe(first, texts[0]);
+        describe(h, texts[1]);
+        fail(MDLM_ERROR_COMM, "ranks 0 and %d do not make the same call: %s and %s", p, texts[0], texts[1]);
     }
 }
 

@@ -19,7 +19,10 @@
 
 namespace mdlm {
 
-// MPI's errors as ours.
+// MPI's errors as ours: MpiError, of status COMM.
+struct MpiError : Error {
+    using Error::Error;
+};
 void check(int code, const char *call);
 // Between MPI_Init and MPI_Finalize.
 bool mpi_is_running() noexcept;
