@@ -280,8 +280,8 @@ Verdict check_case(const Options &o, Ranks &ranks, const std::string &folder, st
 }  // namespace
 
 int check_command(const std::vector<std::string> &list) {
-    const Options o = parse(list);
     Ranks ranks("mdlm check");
+    const Options o = parse(list);
     int status = exit_fine;
     size_t skipped = 0;
     std::string cases;

@@ -6,6 +6,7 @@
 #include "../text.hpp"
 #include "command.hpp"
 #include "mdlm/mdlm.h"
+#include "mpi.hpp"
 #include "ranks.hpp"
 
 namespace mdlm::tools {
@@ -75,8 +76,9 @@ int main(int argc, char **argv) {
     } catch (const std::exception &error) {
         line = "mdlm: " + one_line(error.what());
     }
-    // Of processes that run together, all fail and one says why.
+    // Of processes that run together, all fail and one says why; it has done so before any of them passes the end of MPI and exits.
     if (!line.empty() && launched().rank == 0) std::fprintf(stderr, "%s\n", line.c_str());
+    mpi::end();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
         std::fputs("mdlm: standard output could not be written\n", stderr);
         return exit_bad;
