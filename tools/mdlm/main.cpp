@@ -20,6 +20,7 @@ SYNOPSIS
     mdlm check [OPTION...] [CONFIG FLAG...] DIR...
     mdlm bench [OPTION...] CONFIG FLAG...
     mdlm plan  [OPTION...]
+    mpirun -n T mdlm check|bench ...
     mdlm --help | --version
     mdlm COMMAND --help
 
@@ -28,6 +29,8 @@ COMMANDS
     check    runs golden cases and says how far the results are from theirs
     bench    times forward and backward, and says what replay costs and where the time goes
     plan     the plan with the least extra time that fits a budget of bytes, or all of them
+
+    check and bench run the block on several ranks with --tensor-model-parallel-size, as threads, or as the processes that mpirun starts.
 
 EXIT STATUS
     0  fine
