@@ -19,7 +19,10 @@ void die_quietly(void) {
 
 void die(int code, const char *format, ...) {
     while (atomic_flag_test_and_set(&dying)) pause(); /* the process ends under us */
-    if (quiet && code == EXIT_USAGE) exit(code);
+    if (quiet && code == EXIT_USAGE) {
+        sleep(1); /* the launcher ends all when one fails, and the first has something to say */
+        exit(code);
+    }
     va_list arguments;
     va_start(arguments, format);
     fputs("train_dlm: ", stderr);

@@ -20,7 +20,7 @@ static int show_failure(const char *name, void (*fail)(void), int64_t timeout_ms
     const step_options options = { 0, timeout_ms, fail };
     step_result result;
     const mdlm_status status = run_processes(2, &options, &result);
-    printf("%-34s rank 0 gets %s: %s\n", name, mdlm_status_name(status), mdlm_last_error());
+    printf("%-36s rank 0 gets %s: %s\n", name, mdlm_status_name(status), mdlm_last_error());
     return status == MDLM_ERROR_COMM;
 }
 

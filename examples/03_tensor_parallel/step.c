@@ -106,11 +106,11 @@ static int near_to(double a, double b) {
 
 int step_report(const char *name, mdlm_status status, const step_result *seen, const step_result *one_rank) {
     if (status != MDLM_OK) {
-        printf("%-34s %s: %s\n", name, mdlm_status_name(status), mdlm_last_error());
+        printf("%-36s %s: %s\n", name, mdlm_status_name(status), mdlm_last_error());
         return 0;
     }
     const int same = near_to(seen->output, one_rank->output) && near_to(seen->grad_input, one_rank->grad_input) && near_to(seen->grad, one_rank->grad);
-    printf("%-34s |y| %.5f  |dx| %.5f  |gradients| %.3f%s\n", name, seen->output, seen->grad_input, seen->grad, same ? "" : "  DIFFERS");
+    printf("%-36s |y| %.5f  |dx| %.5f  |gradients| %.3f%s\n", name, seen->output, seen->grad_input, seen->grad, same ? "" : "  DIFFERS");
     fflush(stdout);
     return same;
 }

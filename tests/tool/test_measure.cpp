@@ -145,9 +145,13 @@ TEST_CASE("bench: ranks share the work, and their collectives are counted") {
 }
 
 TEST_CASE("bench: a budget's plan is the same on all ranks, whose devices were measured apart") {
-    const Measurement m = measured(parse(tiny({"--tensor-model-parallel-size", "2", "--memory-budget", "1MB", "--repeats", "1"})));
+    const std::vector<Setting> full = settings_of(parse(tiny({"--tensor-model-parallel-size", "2", "--recompute-granularity", "full", "--no-baseline"})));
+    REQUIRE(full.size() == 1);
+    const uint64_t budget = memory_of(full[0], 2).peak_bytes;
+    const Measurement m = measured(parse(tiny({"--tensor-model-parallel-size", "2", "--memory-budget", std::to_string(budget), "--repeats", "1"})));
     REQUIRE(m.settings.size() == 2);
-    CHECK(m.settings[1].memory.peak_bytes <= 1000000);
+    CHECK(m.settings[1].memory.peak_bytes <= budget);
+    CHECK(m.settings[1].stats.saved_bytes > 0);
 }
 
 TEST_CASE("bench: the peak is that of a matmul that ran") {

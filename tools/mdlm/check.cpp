@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -6,10 +5,10 @@
 
 #include "../text.hpp"
 #include "bench/settings.hpp"
+#include "check_case.hpp"
 #include "command.hpp"
 #include "convert.hpp"
 #include "ranks.hpp"
-#include "run.hpp"
 
 namespace mdlm::tools {
 
@@ -153,74 +152,6 @@ mdlm_config config_with(const Options &o, const Case &c) {
     return config;
 }
 
-// Why t ranks cannot share the case; empty if they can.
-std::string why_not(const Case &c, const mdlm_config &config) {
-    const int64_t t = config.tensor_model_parallel_size;
-    const struct {
-        const char *name;
-        int64_t size;
-        bool shared;
-    } sizes[] = {{"num_attention_heads", config.num_attention_heads, true},
-                 {"num_query_groups", config.num_query_groups != 0 ? config.num_query_groups : config.num_attention_heads, true},
-                 {"ffn_hidden_size", config.ffn_hidden_size != 0 ? config.ffn_hidden_size : 4 * config.hidden_size, true},
-                 {"seq_length", c.seq_length, config.sequence_parallel != 0}};
-    for (const auto &s : sizes)
-        if (t > 1 && s.shared && s.size % t != 0)
-            return textf("%s = %lld is not divisible by tensor_model_parallel_size = %lld", s.name, static_cast<long long>(s.size),
-                         static_cast<long long>(t));
-    return "";
-}
-
-struct Named {
-    std::string name;
-    mdlm_config config;
-    size_t like;  // the setting whose bits it must have
-};
-
-std::vector<Named> settings_of(const Options &o, const Case &c, const mdlm_config &config) {
-    if (!o.sweep) return {{"", config, 0}};
-    std::vector<Named> all;
-    std::vector<mdlm_config> layouts = {config};
-    mdlm_config split = config;
-    split.sequence_parallel = 1;
-    if (config.tensor_model_parallel_size > 1 && config.sequence_parallel == 0 && why_not(c, split).empty()) layouts.push_back(split);
-    for (const mdlm_config &layout : layouts) {
-        const size_t first = all.size();
-        for (const mdlm_config &s : bench::recompute_settings(layout))
-            all.push_back({bench::recompute_name(s) + (s.sequence_parallel != 0 ? ", sequence parallel" : ""), s, first});
-    }
-    return all;
-}
-
-struct Found {
-    Errors errors;           // the largest of all ranks
-    std::string setting;     // that has the largest of them
-    size_t settings = 0;
-    std::string other_bits;  // the first setting whose results have other bits than they should; empty: none
-};
-
-// On one rank, which compares the whole of its results.
-Found find(const Options &o, const Rank &rank, int32_t threads, const Case &c, const std::vector<Named> &settings) {
-    const Context context = open_context(o.device, threads, MDLM_MATMUL_AUTO, rank.comm);
-    Found found;
-    found.settings = settings.size();
-    Outcome like;
-    double most = -1;
-    for (size_t i = 0; i < settings.size(); ++i) {
-        const Named &s = settings[i];
-        Outcome outcome = run_case(context.get(), rank, c, s.config);
-        Errors e = errors_of(outcome, c, o.atol);
-        e.output = rank.largest(e.output), e.grad_input = rank.largest(e.grad_input), e.grad = rank.largest(e.grad);
-        if (e.largest() > most) most = e.largest(), found.setting = s.name;
-        found.errors.output = std::max(found.errors.output, e.output);
-        found.errors.grad_input = std::max(found.errors.grad_input, e.grad_input);
-        if (i == 0 || e.grad > found.errors.grad) found.errors.grad = e.grad, found.errors.worst = e.worst;
-        if (s.like == i) like = std::move(outcome);
-        else if (rank.largest(outcome == like ? 0 : 1) != 0 && found.other_bits.empty()) found.other_bits = s.name;
-    }
-    return found;
-}
-
 std::string text_of(const Options &o, const std::string &folder, const mdlm_config &config, const Found &f, double tolerance, bool fine) {
     const Errors &e = f.errors;
     std::string line = textf("%-4s  %s  %s %s", fine ? "ok" : "FAIL", one_line(folder).c_str(), o.device_name, dtype_name(config.params_dtype));
@@ -228,7 +159,7 @@ std::string text_of(const Options &o, const std::string &folder, const mdlm_conf
         line += textf("  t %lld%s", static_cast<long long>(config.tensor_model_parallel_size), config.sequence_parallel != 0 ? " sp" : "");
     line += textf("  output %.2e  grad_input %.2e  grad %.2e %s  tolerance %.0e", e.output, e.grad_input, e.grad, e.worst.c_str(), tolerance);
     if (o.sweep)
-        line += textf("  largest of %zu settings: %s; bits %s", f.settings, f.setting.c_str(),
+        line += textf("  %zu settings (worst: %s), bits %s", f.settings, f.setting.c_str(),
                       f.other_bits.empty() ? "the same" : ("differ: " + f.other_bits).c_str());
     return line + "\n";
 }
@@ -264,10 +195,11 @@ Verdict check_case(const Options &o, Ranks &ranks, const std::string &folder, st
         return Verdict::skipped;
     }
     const auto size = static_cast<int32_t>(config.tensor_model_parallel_size);
-    const std::vector<Named> settings = settings_of(o, c, config);
+    const std::vector<Named> settings = settings_of(c, config, o.sweep);
     Found found;
     ranks.run(size, [&](const Rank &rank) {
-        Found mine = find(o, rank, ranks.threads_each(o.threads, size), c, settings);
+        const Context context = open_context(o.device, ranks.threads_each(o.threads, size), MDLM_MATMUL_AUTO, rank.comm);
+        Found mine = find(rank, context.get(), c, settings, o.atol);
         if (rank.leads() || ranks.processes()) found = std::move(mine);
     });
     const double tolerance = o.tolerance.value_or(default_tolerance(config.params_dtype));
@@ -280,8 +212,8 @@ Verdict check_case(const Options &o, Ranks &ranks, const std::string &folder, st
 }  // namespace
 
 int check_command(const std::vector<std::string> &list) {
-    const Options o = parse(list);
     Ranks ranks("mdlm check");
+    const Options o = parse(list);
     int status = exit_fine;
     size_t skipped = 0;
     std::string cases;

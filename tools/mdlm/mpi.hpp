@@ -12,6 +12,7 @@ namespace mdlm::tools::mpi {
 std::string about();
 // Bad in a build without MPI, and when MPI sees another number of processes than the launcher has told.
 void begin(const Launched &expected);
+// Where it has begun; waits for all processes.
 void end();
 // Of all processes, on each.
 std::vector<std::string> gather_lines(const std::string &mine);

@@ -88,17 +88,7 @@ std::string worst_of(const std::vector<std::string> &lines) {
 }
 
 Ranks::Ranks(const char *command) : command_(command), world_(launched()) {
-    if (!processes()) return;
-    try {
-        mpi::begin(world_);
-    } catch (...) {
-        mpi::end();
-        throw;
-    }
-}
-
-Ranks::~Ranks() {
-    if (processes()) mpi::end();
+    if (processes()) mpi::begin(world_);
 }
 
 int32_t Ranks::threads_each(int32_t asked, int32_t size) const {

@@ -18,9 +18,8 @@ Launched launched();
 
 class Ranks {
 public:
-    // Under a launcher MPI begins here, and ends with this. command is for lines: "mdlm bench".
+    // Under a launcher MPI begins here; it ends with the program. command is for lines: "mdlm bench".
     explicit Ranks(const char *command);
-    ~Ranks();
     Ranks(const Ranks &) = delete;
 
     bool processes() const { return world_.size > 1; }

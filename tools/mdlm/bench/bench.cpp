@@ -116,9 +116,9 @@ private:
 
 int bench_command(const std::vector<std::string> &words) {
     using namespace bench;
+    Ranks ranks("mdlm bench");
     const Options options = parse(words);
     const std::vector<Setting> settings = settings_of(options);
-    Ranks ranks("mdlm bench");
     // Rank 0 writes for all.
     std::optional<OutputFile> svg, trace;
     ranks.together([&] {
