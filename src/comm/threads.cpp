@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/pool.hpp"
 #include "base/status.hpp"
 #include "comm/comm.hpp"
 #include "comm/reduce.hpp"
@@ -21,7 +22,7 @@ enum class Kind { all_reduce, all_gather, reduce_scatter };
 const char *text_of(Kind k) { return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter"; }
 
 constexpr int64_t chunk = 16384;         // elements between two looks at whether the group is broken
-constexpr int spins = 4000;              // before a waiting rank gives its core away: a few microseconds, less than a sleep and a wake
+constexpr int most_spins = 4000;         // before a waiting rank gives its core away: a few microseconds, less than a sleep and a wake
 
 void pause() {
 #if defined(__x86_64__)
@@ -41,7 +42,8 @@ struct Posted {
 
 class Room {
 public:
-    explicit Room(int32_t size) : posted_(static_cast<size_t>(size)) {}
+    // Where ranks share cores, waiting on one keeps another from coming.
+    explicit Room(int32_t size) : posted_(static_cast<size_t>(size)), spins_(size <= usable_cores() ? most_spins : 0) {}
     int32_t size() const { return static_cast<int32_t>(posted_.size()); }
     Posted &posted(int32_t rank) { return posted_[static_cast<size_t>(rank)]; }
 
@@ -59,7 +61,7 @@ public:
             changed_.notify_all();
             return;
         }
-        for (int i = 0; i < spins; ++i) {
+        for (int i = 0; i < spins_; ++i) {
             if (done_.load(std::memory_order_acquire) >= meeting) return;
             if (broken_) return refuse();
             pause();
@@ -114,6 +116,7 @@ public:
 
 private:
     std::vector<Posted> posted_;
+    const int spins_;
     std::atomic<int32_t> arrived_{0}, inside_{0};
     std::atomic<uint64_t> done_{0};
     std::atomic<bool> broken_{false};
