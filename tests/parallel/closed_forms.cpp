@@ -31,7 +31,7 @@ const Settings distributed = {{"distribute_saved_activations", "1"}};
 WholeStep step_of(const Settings &settings) {
     WholeStep s;
     set_all(s.config, settings);
-    s.seq = seq, s.batch = batch;
+    s.seq = seq, s.batch = batch, s.numbers = false;
     s.parameter = [](const std::string &, int64_t rows, int64_t columns) { return Values(static_cast<size_t>(rows * columns), 1.0 / 16); };
     for (uint64_t i = 0; i < sbh; ++i) s.x.push_back(static_cast<double>(i % 7) - 3), s.dy.push_back(static_cast<double>(i % 5) - 2);
     return s;
@@ -163,7 +163,7 @@ std::string collectives(mdlm_comm *comm, int rank, int size) {
     for (const bool is_gpt : {false, true})
         for (const bool sp : {false, true})
             for (int64_t n = 1; n <= 4; ++n) {
-                if ((is_gpt || mdlm_test::sanitized) && n == 3) continue;
+                if ((is_gpt && n == 3) || (mdlm_test::sanitized && n > 2)) continue;
                 // RMSNorm has a weight, LayerNorm a bias too; the GPT has no norms of q and k, and biases after linear_proj and linear_fc2.
                 const Partial p = is_gpt ? Partial{sp ? 4 * hidden + 2 * hidden : 0, sp ? 2 * hidden : 0}
                                          : Partial{(sp ? 2 * hidden : 0) + 2 * d, sp ? hidden : 0};

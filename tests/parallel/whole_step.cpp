@@ -32,7 +32,7 @@ public:
         WholeResult r;
         for (int64_t i = 0; i < params_; ++i) load(i);
         forward_and_backward(r);
-        for (int64_t i = 0; i < params_; ++i) {
+        for (int64_t i = 0; i < params_ && s_.numbers; ++i) {
             mdlm_param_desc info = MDLM_PARAM_DESC_INIT;
             OK(mdlm_param_info(block_, i, &info));
             if (gather_params) r.params.emplace(info.name, gathered(i, info, false));
@@ -171,6 +171,7 @@ private:
             r.planned_saved.push_back(layer.saved_bytes);
         }
         mdlm_plan_destroy(plan);
+        if (!s_.numbers) return;
         append(r.bits, y.get(), y.size());
         r.y = take(y);
         if (!s_.input_gradient) return;
