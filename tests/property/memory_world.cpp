@@ -58,15 +58,14 @@ World::World(Draw d, std::unique_ptr<mdlm::Device> device, std::shared_ptr<mdlm:
     const mdlm::DType type = config().params_dtype;
     for (size_t i = 0; i < params().entries().size(); ++i) {
         const mdlm::ParamEntry &p = params().entries()[i];
-        for (int64_t e = 0; e < p.elements; ++e) mdlm::store(type, p.data, e, mdlm_test::uniform(draw_.seed * 1000 + i, uint64_t(e)) / 2);
+        mdlm_test::fill_uniform(type, p.data, p.elements, draw_.seed * 1000 + i, 0.5);
     }
     for (size_t i = 0; i < draw_.micro.size(); ++i) {
         const int64_t parts = config().sequence_parallel ? config().tensor_model_parallel_size : 1;
         const int64_t elements = draw_.micro[i].elements(config().hidden_size) / parts;
         for (auto *list : {&x_, &dy_}) {
             Bytes values(elements * mdlm::size_of(type));
-            const uint64_t seed = draw_.seed * 8 + i * 2 + (list == &dy_);
-            for (int64_t e = 0; e < elements; ++e) mdlm::store(type, values.get(), e, mdlm_test::uniform(seed, uint64_t(e)));
+            mdlm_test::fill_uniform(type, values.get(), elements, draw_.seed * 8 + i * 2 + (list == &dy_));
             list->push_back(std::move(values));
         }
     }
