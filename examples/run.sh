@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what is missing, builds libmdlm into build/, and runs the examples: a first step, then a small language model (about four
-# minutes on two cores). Arguments go to the trainer: examples/run.sh --steps 300
+# Installs what is missing, builds libmdlm into build/, and runs the examples: a first step, one step on several ranks, then a small language model
+# (about four minutes on two cores). Arguments go to the trainer: examples/run.sh --steps 300
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,10 +11,25 @@ mdlm_setup_build
 if [ ! -f build/build.ninja ]; then
     meson setup build >/dev/null
 fi
-ninja -C build --quiet examples/01_forward_backward examples/02_train_dlm
+programs=(01_forward_backward 02_train_dlm 03_tensor_parallel)
+mpi=0
+if ninja -C build -t query examples/03_tensor_parallel_mpi >/dev/null 2>&1; then
+    programs+=(03_tensor_parallel_mpi)
+    mpi=1
+fi
+ninja -C build --quiet "${programs[@]/#/examples/}"
 
 echo "== examples/01_forward_backward"
 build/examples/01_forward_backward
+echo
+echo "== examples/03_tensor_parallel"
+build/examples/03_tensor_parallel
+if [ $mpi = 1 ] && command -v mpirun >/dev/null; then
+    echo
+    echo "== examples/03_tensor_parallel, MPI"
+    # Open MPI asks to be told that it may run as root, and with more processes than cores.
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 build/examples/03_tensor_parallel_mpi
+fi
 echo
 echo "== examples/02_train_dlm"
 build/examples/02_train_dlm --out build "$@"

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Runs the suites that Meson knows in one or more build folders, one after the other, and adds up what they count.
+"""Runs the suites that Meson knows in one or more build folders, two at a time, and adds up what they count.
 
 Every suite prints `mdlm-test: P passed, F failed, S skipped`. One that dies, hangs or prints no such line counts as a failure.
 Last line here: `P passed, F failed, S skipped` over all suites.
 """
 import argparse
+import collections
+import concurrent.futures
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+AT_A_TIME = 2  # as many cores as test machines have; most of what takes long runs on one thread
 COUNT = re.compile(rb"^mdlm-test: (\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 
 
@@ -21,7 +25,18 @@ def tests_of(build):
     for test in listed:
         labels = {label.split(":")[-1] for label in test["suite"]}
         yield {"build": build, "name": test["name"], "slow": "slow" in labels, "command": test["cmd"], "env": test["env"],
-               "timeout": test["timeout"], "folder": test["workdir"] or build}
+               "log": os.path.join(build, f"suite-{test['name']}.log"), "timeout": test["timeout"], "folder": test["workdir"] or build}
+
+
+alive = set()  # suites that run now
+starting = threading.Lock()
+
+
+def kill(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def run(test, extra, log_path):
@@ -30,19 +45,23 @@ def run(test, extra, log_path):
         open(log_path, "wb").close()
         return 0, 1, 0, "was not built"
     with open(log_path, "wb") as log:
-        process = subprocess.Popen(test["command"] + extra, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                   cwd=test["folder"], env={**os.environ, **test["env"]}, start_new_session=True)
-        wrong = ""
+        with starting:
+            process = subprocess.Popen(test["command"] + extra, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                       cwd=test["folder"], env={**os.environ, **test["env"]}, start_new_session=True)
+            alive.add(process)
+        wrong, limit = "", test["timeout"] * AT_A_TIME
         try:
-            code = process.wait(timeout=test["timeout"])
+            code = process.wait(timeout=limit)
             if code < 0:
                 wrong = f"died of {signal.Signals(-code).name}"
             elif code > 0:
                 wrong = f"exit status {code}"
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill(process)
             process.wait()
-            wrong = f"ran past {test['timeout']} s"
+            wrong = f"ran past {limit} s"
+        finally:
+            alive.discard(process)
     with open(log_path, "rb") as log:
         found = COUNT.findall(log.read())
     if not found:
@@ -55,10 +74,34 @@ def run(test, extra, log_path):
     return passed, failed, skipped, wrong
 
 
+def run_all(tests, extra):
+    """Returns one future a test, in order. One thread takes fast suites from the front, the others slow ones from the back: both orders
+    end at about the same time, and what fails soon is seen soon."""
+    left = collections.deque((test, concurrent.futures.Future()) for test in tests)
+    futures = [future for _, future in left]
+
+    def work(take):
+        while True:
+            try:
+                test, future = take()
+            except IndexError:
+                return
+            began = time.monotonic()
+            try:
+                result = run(test, extra, test["log"])
+                future.set_result((*result, time.monotonic() - began))
+            except Exception as error:
+                future.set_exception(error)
+
+    for number in range(AT_A_TIME):
+        threading.Thread(target=work, args=(left.popleft if number == 0 else left.pop,), daemon=True).start()
+    return futures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("builds", nargs="+", metavar="FOLDER[:SUITE,...]",
-                        help="build folders, in order, and which of their suites; fast ones of each run before slow ones")
+                        help="build folders, in order, and which of their suites; fast ones come before slow ones")
     parser.add_argument("--suite", action="append", help="only this suite (repeatable)")
     parser.add_argument("--case", help="only test cases that match (a filter of doctest: * stands for anything)")
     parser.add_argument("--list", action="store_true", help="names the suites and runs none")
@@ -68,7 +111,8 @@ def main():
     tests = []
     for build in options.builds:
         folder, _, only = build.partition(":")
-        tests += sorted((test for test in tests_of(folder) if not only or test["name"] in only.split(",")), key=lambda test: test["slow"])
+        tests += [test for test in tests_of(folder) if not only or test["name"] in only.split(",")]
+    tests.sort(key=lambda test: test["slow"])
     if options.suite:
         tests = [test for test in tests if test["name"] in options.suite]
     if options.list:
@@ -77,13 +121,11 @@ def main():
         return 0
     extra = ["--test-case=" + options.case] if options.case else []
     total, width = list(options.add), max((len(os.path.relpath(test["build"]) + test["name"]) for test in tests), default=0) + 2
-    for number, test in enumerate(tests, 1):
-        where = os.path.relpath(test["build"])
-        log_path = os.path.join(test["build"], f"suite-{test['name']}.log")
+    for number, (test, future) in enumerate(zip(tests, run_all(tests, extra)), 1):
+        where, log_path = os.path.relpath(test["build"]), test["log"]
         print(f"[{number}/{len(tests)}] {where + '  ' + test['name']:{width}} ", end="", flush=True)
-        began = time.monotonic()
-        passed, failed, skipped, wrong = run(test, extra, log_path)
-        print(f"{passed} passed, {failed} failed, {skipped} skipped  ({time.monotonic() - began:.1f} s)" + (f"  {wrong}" if wrong else ""),
+        passed, failed, skipped, wrong, seconds = future.result()
+        print(f"{passed} passed, {failed} failed, {skipped} skipped  ({seconds:.1f} s)" + (f"  {wrong}" if wrong else ""),
               flush=True)
         with open(log_path, "r", errors="replace") as log:
             lines = log.read().splitlines()
@@ -104,4 +146,10 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        sys.exit(main())
+    finally:  # after an interrupt suites are still running, and no other may start
+        starting.acquire()
+        for process in list(alive):
+            kill(process)

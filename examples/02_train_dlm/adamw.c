@@ -24,6 +24,7 @@ static void store(const parameter *p, const float *from) {
 
 void adamw_create(adamw *a, const model *m) {
     memset(a, 0, sizeof *a);
+    a->self = m->self;
     a->parameters = m->parameters;
     a->parameter_count = m->parameter_count;
     size_t size = model_size(m), offset = 0;
@@ -43,13 +44,17 @@ void adamw_destroy(adamw *a) {
     memset(a, 0, sizeof *a);
 }
 
+/* Over all ranks: what is split is the sum of the ranks' parts, what all have counts once. */
 static double norm_of_gradients(const adamw *a) {
-    double sum = 0.0;
+    double split = 0.0, same = 0.0;
     for (size_t i = 0; i < a->parameter_count; i++) {
         const parameter *p = &a->parameters[i];
+        double sum = 0.0;
         for (size_t k = 0; k < p->count; k++) sum += (double)p->grad[k] * p->grad[k];
+        *(p->split ? &split : &same) += sum;
     }
-    return sqrt(sum);
+    if (a->self->size > 1) CHECK(mdlm_comm_all_reduce(a->self->comm, &split, &split, 1, MDLM_DTYPE_F64, MDLM_REDUCE_SUM, 0));
+    return sqrt(split + same);
 }
 
 void adamw_step(adamw *a, double learning_rate) {

@@ -5,6 +5,7 @@
 #include "model.h"
 
 typedef struct adamw {
+    const rank *self;
     const parameter *parameters; /* the model's */
     size_t parameter_count;
     float *value; /* one flat array each: the parameters in float32, which bf16 ones are rounded from; */

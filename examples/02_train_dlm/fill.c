@@ -36,6 +36,7 @@ static void unmask(model *m, sample *s) {
 }
 
 static void print_line(FILE *out, const char *title, const sample *s, int original) {
+    if (out == NULL) return;
     fprintf(out, "  %-10s", title);
     for (size_t i = 0; i < s->seq; i++) {
         int c = original ? s->target[i] : s->input[i];
@@ -48,7 +49,7 @@ void fill_passages(FILE *out, trainer *t) {
     sample s;
     sample_create(&s, SEQ, 1);
     rng generator = rng_stream(t->seed, 'F');
-    fprintf(out, "Held-out passages, about half of each hidden, filled in by the model:\n");
+    if (out != NULL) fprintf(out, "Held-out passages, about half of each hidden, filled in by the model:\n");
     for (int passage = 0; passage < PASSAGES; passage++) {
         size_t hidden = 0, same = 0;
         sample_hide(&s, 0, corpus_held_out(t->text, rng_below(&generator, t->text->groups)), 0.5, &generator);
@@ -58,7 +59,7 @@ void fill_passages(FILE *out, trainer *t) {
         unmask(&t->model, &s);
         print_line(out, "filled in", &s, 0);
         for (size_t i = 0; i < SEQ; i++) same += s.input[i] == s.target[i];
-        fprintf(out, "  %zu of %zu hidden bytes are right\n\n", same - (SEQ - hidden), hidden);
+        if (out != NULL) fprintf(out, "  %zu of %zu hidden bytes are right\n\n", same - (SEQ - hidden), hidden);
     }
     sample_free(&s);
 }

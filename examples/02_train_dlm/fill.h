@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+/* All ranks call it together; out NULL on those that print nothing. */
 void fill_passages(FILE *out, trainer *t);
 
 #endif

@@ -9,7 +9,9 @@ typedef struct options {
     const char *out;   /* folder for loss.svg */
     int steps;         /* of the long run; 0 = none */
     int compare_steps; /* of each short run; 0 = none */
-    int threads;       /* 0 = all cores */
+    int threads;       /* of each rank; 0 = its share of the cores */
+    int ranks;         /* --tensor-model-parallel-size, or the processes that a launcher started */
+    int sequence_parallel;
     uint64_t seed;
 } options;
 

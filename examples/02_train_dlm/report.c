@@ -32,6 +32,23 @@ void report_progress_end(void) {
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r%60s\r", "");
 }
 
+int report_csv(const char *path, const curve *training, const curve *held_out) {
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return 0;
+    fputs("step,training,held_out\n", file);
+    for (size_t i = 0, k = 0; i < training->count || k < held_out->count;) {
+        if (k == held_out->count || (i < training->count && training->step[i] < held_out->step[k])) {
+            fprintf(file, "%d,%.9g,\n", training->step[i], training->loss[i]);
+            i++;
+        } else {
+            fprintf(file, "%d,,%.9g\n", held_out->step[k], held_out->loss[k]);
+            k++;
+        }
+    }
+    int failed = ferror(file);
+    return fclose(file) == 0 && !failed;
+}
+
 enum { WIDTH = 760, HEIGHT = 440, LEFT = 64, RIGHT = 740, TOP = 48, BOTTOM = 392 };
 
 typedef struct frame {

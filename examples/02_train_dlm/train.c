@@ -6,9 +6,10 @@
 static const double peak_rate = 3e-3, last_rate = 1e-4;
 static const int warmup = 40;
 
-void trainer_create(trainer *t, const corpus *text, int threads, const char *dtype, const setting *settings, uint64_t seed, int steps) {
+void trainer_create(trainer *t, const rank *self, const corpus *text, int threads, const char *dtype, const setting *settings, uint64_t seed,
+                    int steps) {
     memset(t, 0, sizeof *t);
-    model_create(&t->model, threads, dtype, SEQ, COUNT, settings, seed);
+    model_create(&t->model, self, threads, dtype, SEQ, COUNT, settings, seed);
     adamw_create(&t->optimizer, &t->model);
     sample_create(&t->sample, SEQ, COUNT);
     t->text = text;

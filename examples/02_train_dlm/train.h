@@ -16,7 +16,9 @@ typedef struct trainer {
     int steps, step;
 } trainer;
 
-void trainer_create(trainer *t, const corpus *text, int threads, const char *dtype, const setting *settings, uint64_t seed, int steps);
+/* self stays where it is as long as the trainer lives. Every rank has a whole trainer and does the same with it. */
+void trainer_create(trainer *t, const rank *self, const corpus *text, int threads, const char *dtype, const setting *settings, uint64_t seed,
+                    int steps);
 void trainer_destroy(trainer *t);
 
 /* One step; returns its loss. */

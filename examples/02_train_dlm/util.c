@@ -3,12 +3,26 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+static atomic_flag dying = ATOMIC_FLAG_INIT;
+static int quiet = 0;
+
+void die_quietly(void) {
+    quiet = 1;
+}
 
 void die(int code, const char *format, ...) {
+    while (atomic_flag_test_and_set(&dying)) pause(); /* the process ends under us */
+    if (quiet && code == EXIT_USAGE) {
+        sleep(1); /* the launcher ends all when one fails, and the first has something to say */
+        exit(code);
+    }
     va_list arguments;
     va_start(arguments, format);
     fputs("train_dlm: ", stderr);

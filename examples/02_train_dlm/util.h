@@ -8,11 +8,14 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* One line on stderr, then exit. A program may do that; libmdlm never does. */
+/* One line on stderr, then exit; of several ranks in one process the first that comes here. A program may do that; libmdlm never does. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
 _Noreturn void die(int code, const char *format, ...);
+
+/* This process is not the first of several: it leaves what is wrong for all of them, EXIT_USAGE, for the first to say. */
+void die_quietly(void);
 
 /* Every call of the library goes through this. */
 #define CHECK(call) check_status((call), #call)

@@ -326,7 +326,7 @@ same order. A rank is a thread (mdlm_comm_create_threads), a process (mdlm/mpi.h
     TRY(mdlm_context_create(&desc, &context));              // and a block with tensor_model_parallel_size 2
 
 x, y, dx and dy are the same on all ranks, or each rank's part of the sequence under sequence_parallel (mdlm_block_io). Replicated parameters
-and their gradients have the same bits on all ranks. mdlm_block_reserve, _forward and _backward are calls of the whole group: before
+and their gradients have the same bits on all ranks, if these run on the same kind of processor. mdlm_block_reserve, _forward and _backward are calls of the whole group: before
 anything runs, all ranks compare what they are about to do. Where they differ, or where one rank's arguments are refused, every rank
 gets an error that names what differs (CONFIG or SHAPE) or who failed why (COMM), and all can go on. After a failure inside, the group is
 aborted: every rank gets COMM, in that call or its next, and only destroying is left. A rank that is silent for comm_timeout_ms is a failure. */
@@ -427,7 +427,7 @@ MDLM_API mdlm_status mdlm_context_desc_init(mdlm_context_desc *desc, size_t stru
 MDLM_API mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **out);
 /* NULL allowed. Blocks, plans and tapes made from it stay usable; the memory goes with the last of them. */
 MDLM_API void mdlm_context_destroy(mdlm_context *context);
-/* One line about the device: kind, threads, instruction set, matmul library and its version, what each dtype runs on. */
+/* One line about the device: kind, threads, instruction set, matmul library and its version, what each dtype runs on; the rank in a group. */
 MDLM_API mdlm_status mdlm_context_info(const mdlm_context *context, char *buf, size_t cap, size_t *out_len);
 /* The last error line of any thread on this context: for languages whose tasks change threads. */
 MDLM_API mdlm_status mdlm_context_last_error(const mdlm_context *context, char *buf, size_t cap, size_t *out_len);

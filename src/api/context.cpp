@@ -60,7 +60,10 @@ mdlm_status mdlm_context_info(const mdlm_context *context, char *buf, size_t cap
     return call(context, "context", [&] {
         char line[512];
         context->engine.device->describe(line, sizeof line);
-        write_text(line, buf, cap, out_len);
+        const Group &group = context->engine.group;
+        std::string text = line;
+        if (group.size() > 1) text += "; rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size());
+        write_text(text, buf, cap, out_len);
     });
 }
 

@@ -99,10 +99,7 @@ mdlm_status mdlm_param_grad_read(mdlm_block *block, int64_t index, const char *p
 }
 
 mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes) {
-    return call(block, "block", [&] {
-        if (gradient != 0 && gradient != 1) fail(MDLM_ERROR_ARGUMENT, "gradient = %d: expected 0 or 1", gradient);
-        block->block.gather(index, gradient != 0, dtype_of(dtype), host, bytes);
-    });
+    return call(block, "block", [&] { block->block.gather(index, gradient, dtype, host, bytes); });
 }
 
 mdlm_status mdlm_params_changed(mdlm_block *block) {

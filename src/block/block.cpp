@@ -180,6 +180,7 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
         state.rank = engine_.group.rank();
         prepare_shape(r, state.extent());
         say(statement, batch, state, offsets, count);
+        statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM, r.number);
         statement.say("forward with a tape", MDLM_ERROR_COMM, tape != nullptr);
         statement.say("number of forwards so far", MDLM_ERROR_COMM, static_cast<int64_t>(forwards_));
     });
@@ -226,6 +227,7 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
         const auto bytes = static_cast<uint64_t>(mul(mul(rows, config_.hidden_size), size_of(config_.params_dtype)));
         if (dx != nullptr && dx != dy) check_apart(dx, "dx", dy, "dy", bytes);
         prepare_shape(r, tape->state.extent());
+        statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM, r.number);
         statement.say("options.overwrite_grads", MDLM_ERROR_COMM, options.overwrite_grads);
         statement.say("forward that the tape holds", MDLM_ERROR_COMM, static_cast<int64_t>(tape->forward));
     });
@@ -260,26 +262,31 @@ void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backwa
     }
 }
 
-void Block::gather(int64_t index, bool grad, DType type, void *host, size_t bytes) {
+void Block::gather(int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes) {
     Statement statement("mdlm_param_gather");
     std::vector<char> mine, all;
     const ParamEntry *p = nullptr;
+    const bool grad = gradient != 0;
+    const DType stored = grad ? params_.grad_dtype() : params_.dtype();
     engine_.group.together(statement, [&] {
+        if (gradient != 0 && gradient != 1) fail(MDLM_ERROR_ARGUMENT, "gradient = %d: expected 0 or 1", gradient);
+        if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64) fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
         if (host == nullptr) fail(MDLM_ERROR_ARGUMENT, "host is NULL");
-        p = &params_.whole(index, grad, type, bytes);
-        const auto part = static_cast<size_t>(p->elements * size_of(grad ? params_.grad_dtype() : params_.dtype()));
+        p = &params_.whole(index, grad, static_cast<DType>(dtype), bytes);
+        const auto part = static_cast<size_t>(p->elements * size_of(stored));
         mine.resize(part);
         all.resize(part * static_cast<size_t>(p->spec->partition_dim < 0 ? 1 : engine_.group.size()));
+        statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM, reservation_ != nullptr ? reservation_->number : 0);
         statement.say("index", MDLM_ERROR_COMM, index);
-        statement.say("gradient", MDLM_ERROR_COMM, grad);
+        statement.say("gradient", MDLM_ERROR_COMM, gradient);
         statement.say("elements", MDLM_ERROR_COMM, p->elements);
     });
     engine_.group.run([&] {
         params_.read_part(*engine_.device, *p, grad, mine.data());
         if (p->spec->partition_dim < 0) all.swap(mine);
-        else engine_.group.all_gather(mine.data(), all.data(), p->elements, grad ? params_.grad_dtype() : params_.dtype());
+        else engine_.group.all_gather(mine.data(), all.data(), p->elements, stored);
     });
-    params_.join_parts(*p, grad, all.data(), type, host);
+    params_.join_parts(*p, grad, all.data(), static_cast<DType>(dtype), host);
 }
 
 }  // namespace mdlm

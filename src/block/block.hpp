@@ -1,5 +1,6 @@
 // A block of layers on one device: parameters, the reservation, forward and backward.
 #pragma once
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -57,7 +58,7 @@ public:
     void forward(const mdlm_batch *batch, const void *x, Tape *tape, void *y);
     void backward(Tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
     // Every rank's part of a parameter, or of its gradient, put together on the host.
-    void gather(int64_t index, bool grad, DType type, void *host, size_t bytes);
+    void gather(int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes);
     void bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes);
     void bind_one(int64_t index, void *param, void *grad);
     void set_requires_grad(int64_t index, bool on);
@@ -72,7 +73,7 @@ private:
     Frame frame(Reservation &r, const RunState &state, const Tape *tape) const;
     void release();
     std::unique_ptr<Reservation> prepare_reservation(const mdlm_shape &shape, const Policies *policies);
-    void agree_on(const Reservation &reservation);
+    std::array<std::vector<Group::Text>, 3> what_runs(const Reservation &reservation) const;
     void run_backward(Reservation &r, Tape &tape, Frame &frame, const mdlm_backward_options &options);
 
     Engine &engine_;

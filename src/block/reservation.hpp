@@ -15,6 +15,7 @@ struct Block::Reservation {
     std::array<Extent, 16> prepared{};   // shapes seen, the oldest replaced
     size_t next_prepared = 0;
     int64_t in_flight = 0;               // tapes that are full
+    int64_t number = 0;                  // of the group's reserves: which block it is of, alike on all ranks
 };
 
 }  // namespace mdlm

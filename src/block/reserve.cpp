@@ -26,6 +26,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     Memory shared;
     Params::Storage storage;
     Statement statement("mdlm_block_reserve");
+    std::array<std::vector<Group::Text>, 3> texts;
     engine_.group.together(statement, [&] {
         const mdlm_shape shape = take(given, "shape");
         if (planned_for != nullptr && planned_for->digest != config_.digest)
@@ -48,9 +49,12 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
         same("shape.in_flight", shape.in_flight);
         same("shape.evaluate_in_flight", shape.evaluate_in_flight);
         same("shape.input_requires_grad", shape.input_requires_grad);
+        statement.say("desc.device", MDLM_ERROR_CONFIG, engine_.device->traits().kind);
         statement.say("num_layers", MDLM_ERROR_CONFIG, config_.num_layers);
+        if (engine_.group.size() > 1) texts = what_runs(*r);
     });
-    agree_on(*r);
+    for (const auto &list : texts) engine_.group.compare(list, MDLM_ERROR_CONFIG);
+    r->number = engine_.group.next_number();
 
     release();
     params_.commit(engine_, std::move(storage));
@@ -98,24 +102,21 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     return r;
 }
 
-// Ranks that would run different programs must not begin: the first setting, parameter or layer that differs is named.
-void Block::agree_on(const Reservation &r) {
-    if (engine_.group.size() == 1) return;
-    std::vector<Group::Text> texts;
-    for (int32_t i = 0; i < config_key_count(); ++i) texts.push_back({config_key(i), config_get(config_.raw, config_key(i))});
-    engine_.group.compare(texts, MDLM_ERROR_CONFIG);
-    texts.clear();
-    for (const ParamEntry &p : params_.entries()) texts.push_back({"requires_grad of " + p.name, p.requires_grad ? "1" : "0"});
-    engine_.group.compare(texts, MDLM_ERROR_CONFIG);
-    texts.clear();
+// Ranks that would run different programs must not begin: what they compare, in lists. With equal settings they have the same parameters and tensors.
+std::array<std::vector<Group::Text>, 3> Block::what_runs(const Reservation &r) const {
+    std::array<std::vector<Group::Text>, 3> texts;
+    for (int32_t i = 0; i < config_key_count(); ++i) texts[0].push_back({config_key(i), config_get(config_.raw, config_key(i))});
+    for (const ParamEntry &p : params_.entries()) texts[1].push_back({"requires_grad of " + p.name, p.requires_grad ? "1" : "0"});
     const Policies &policies = r.plan->input.policies;
     for (int64_t i = 0; i < programs_.items(); ++i) {
+        const std::string layer = "plan of layer " + std::to_string(i) + ": ";
         const Unit &unit = policies.unit_of(i);
-        std::string text = "unit of " + std::to_string(unit.count) + " from " + std::to_string(unit.first);
-        for (BufferId b : tensors_of(programs_.of(i))) text += std::string(" ") + name_of(policies.items[static_cast<size_t>(i)][static_cast<size_t>(b)]);
-        texts.push_back({"plan of layer " + std::to_string(i), std::move(text)});
+        texts[2].push_back({layer + "its unit", std::to_string(unit.count) + " from layer " + std::to_string(unit.first)});
+        for (BufferId b : tensors_of(programs_.of(i)))
+            texts[2].push_back({layer + programs_.of(i).buffers[static_cast<size_t>(b)].name,
+                                name_of(policies.items[static_cast<size_t>(i)][static_cast<size_t>(b)])});
     }
-    engine_.group.compare(texts, MDLM_ERROR_CONFIG);
+    return texts;
 }
 
 void Block::release() {

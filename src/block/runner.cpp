@@ -96,11 +96,14 @@ void Runner::run(const Entry &e) {
         const int64_t t = engine_.group.size(), bytes = x.bytes(f_.state.extent());
         const int64_t share = ceil_div(bytes / size_of(x.dtype), t) * size_of(x.dtype), begin = share * engine_.group.rank();
         char *frame = address(e.frame);
+        touch(frame, rounded(share));
         if (e.kind == Entry::Kind::gather_input) {
+            touch(address(e.x), rounded(share * t));
             counts_.replayed_collectives += 1, counts_.replayed_collective_bytes += static_cast<uint64_t>(share * t);
             return observed(e, "gather_input", e.schedule->x, bytes,
                             [&] { engine_.group.all_gather(frame, address(e.x), share / size_of(x.dtype), x.dtype); });
         }
+        counts_.saved_bytes += static_cast<uint64_t>(rounded(share));
         const int64_t own = std::min(share, bytes - begin);
         if (own > 0)
             observed(e, "shard_input", e.schedule->x, own,

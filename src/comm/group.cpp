@@ -60,24 +60,39 @@ void Group::agree(const Statement &mine, const Error *failed) {
                      (long long)all[0].values[i], (long long)all[r].values[i], (long long)r);
 }
 
+// The first rank that has another digest than rank 0; 0 when there is none. The same on all ranks.
+int64_t Group::differs(uint64_t digest) {
+    const auto all = reinterpret_cast<const char *>(records_.get());
+    gather_bytes(&digest, records_.get(), sizeof digest);
+    for (int64_t r = 1; r < size_; ++r)
+        if (std::memcmp(all, all + r * static_cast<int64_t>(sizeof digest), sizeof digest) != 0) return r;
+    return 0;
+}
+
 void Group::compare(const std::vector<Text> &texts, mdlm_status status) {
     if (size_ == 1 || texts.empty()) return;
-    std::vector<uint64_t> mine;
-    for (const Text &t : texts) mine.push_back(digest_of(t.value));
-    std::vector<uint64_t> all(mine.size() * static_cast<size_t>(size_));
-    gather_bytes(mine.data(), all.data(), static_cast<int64_t>(mine.size() * sizeof(uint64_t)));
-    for (size_t i = 0; i < mine.size(); ++i)
-        for (int64_t r = 1; r < size_; ++r) {
-            if (all[static_cast<size_t>(r) * mine.size() + i] == all[i]) continue;
-            // All ranks have found the same place, so all come here.
-            constexpr size_t shown = 96;
-            std::vector<char> values(shown * static_cast<size_t>(size_));
-            char own[shown] = "";
-            std::snprintf(own, sizeof own, "%s", texts[i].value.c_str());
-            gather_bytes(own, values.data(), shown);
-            fail(status, "%s differs between ranks: %s on rank 0, %s on rank %lld", texts[i].name.c_str(), values.data(),
-                 values.data() + static_cast<size_t>(r) * shown, (long long)r);
-        }
+    const auto digest = [&](size_t count) {
+        uint64_t all = digest_start;
+        for (size_t i = 0; i < count; ++i) all = (all ^ digest_of(texts[i].value)) * 0x100000001b3u;
+        return all;
+    };
+    if (differs(digest(texts.size())) == 0) return;
+    // The first same are equal, of the first other some are not. All ranks see the same and halve alike.
+    size_t same = 0, other = texts.size();
+    while (other - same > 1) {
+        const size_t middle = same + (other - same) / 2;
+        (differs(digest(middle)) == 0 ? same : other) = middle;
+    }
+    const Text &text = texts[same];
+    const int64_t rank = differs(digest_of(text.value));
+    constexpr size_t shown = 96;
+    static_assert(shown <= sizeof(Record));
+    char own[shown] = "";
+    std::snprintf(own, sizeof own, "%s", text.value.c_str());
+    const auto values = reinterpret_cast<const char *>(records_.get());
+    gather_bytes(own, records_.get(), shown);
+    fail(status, "%s differs between ranks: %s on rank 0, %s on rank %lld", text.name.c_str(), values, values + static_cast<size_t>(rank) * shown,
+         (long long)rank);
 }
 
 }  // namespace mdlm

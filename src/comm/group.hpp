@@ -1,8 +1,10 @@
 // The tensor-parallel group as a context's blocks see it: the communicator with the context's timeout, and agreement before anything runs.
 #pragma once
 #include <array>
+#include <new>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "comm/comm.hpp"
@@ -54,15 +56,20 @@ public:
             failed = e;
         } catch (const std::bad_alloc &) {
             failed = Error(MDLM_ERROR_MEMORY, "out of host memory");
+        } catch (const std::exception &e) {
+            failed = Error(MDLM_ERROR_INTERNAL, e.what());
         }
         if (size_ > 1) agree(statement, failed ? &*failed : nullptr);
         if (failed) throw *failed;
     }
-    // The same for texts, of which all ranks have equally many: the first that differs is named with what ranks have there.
+    // The same for texts, of which all ranks have equally many: the first that differs is named with what ranks have there. Allocates nothing: a
+    // rank that failed between two rounds would leave the others waiting.
     struct Text {
         std::string name, value;
     };
     void compare(const std::vector<Text> &texts, mdlm_status status);
+    // Numbers what the group has agreed on, alike on all ranks.
+    int64_t next_number() { return ++numbers_; }
     // Runs what all have agreed on. A failure inside leaves the others where this rank will never come, so the group ends.
     template <class F>
     void run(F &&f) {
@@ -77,9 +84,10 @@ public:
 private:
     struct Record;
     void agree(const Statement &mine, const Error *failed);
+    int64_t differs(uint64_t digest);
 
     std::shared_ptr<Comm> comm_;
-    int64_t timeout_ms_, rank_, size_;
+    int64_t timeout_ms_, rank_, size_, numbers_ = 0;
     std::unique_ptr<Record[]> records_;  // one for each rank, and this rank's
 };
 

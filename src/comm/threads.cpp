@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/pool.hpp"
 #include "base/status.hpp"
 #include "comm/comm.hpp"
 #include "comm/reduce.hpp"
@@ -20,8 +21,10 @@ using Clock = std::chrono::steady_clock;
 enum class Kind { all_reduce, all_gather, reduce_scatter };
 const char *text_of(Kind k) { return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter"; }
 
-constexpr int64_t chunk = 16384;         // elements between two looks at whether the group is broken
-constexpr int spins = 4000;              // before a waiting rank gives its core away: a few microseconds, less than a sleep and a wake
+constexpr int64_t chunk = 16384;  // elements between two looks at whether the group is broken
+// How long a waiting rank keeps its core, which is about what a sleep and a wake cost. Where ranks share cores it gives it away at once: the
+// one that it waits for may need it.
+constexpr auto spin_time = std::chrono::microseconds(50);
 
 void pause() {
 #if defined(__x86_64__)
@@ -41,7 +44,7 @@ struct Posted {
 
 class Room {
 public:
-    explicit Room(int32_t size) : posted_(static_cast<size_t>(size)) {}
+    explicit Room(int32_t size) : posted_(static_cast<size_t>(size)), spins_(size <= usable_cores()) {}
     int32_t size() const { return static_cast<int32_t>(posted_.size()); }
     Posted &posted(int32_t rank) { return posted_[static_cast<size_t>(rank)]; }
 
@@ -59,22 +62,24 @@ public:
             changed_.notify_all();
             return;
         }
-        for (int i = 0; i < spins; ++i) {
-            if (done_.load(std::memory_order_acquire) >= meeting) return;
-            if (broken_) return refuse();
-            pause();
-        }
+        for (const auto until = Clock::now() + spin_time; spins_ && Clock::now() < until;)
+            for (int i = 0; i < 16; ++i) {
+                if (done_.load(std::memory_order_acquire) >= meeting) return;
+                if (broken_) return refuse();
+                pause();
+            }
         std::unique_lock lock(mutex_);
         const auto over = [&] { return done_ >= meeting || broken_; };
         if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), over)) {
-            lock.unlock();
-            for (int32_t r = 0; r < size(); ++r)
-                if (posted(r).meetings < meeting) {
-                    break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout_ms, r);
-                    break;
-                }
-            lock.lock();
-            if (done_ < meeting && !broken_) broken_ = true;
+            int32_t missing = 0;
+            while (missing < size() && posted(missing).meetings >= meeting) ++missing;
+            if (missing < size()) {
+                lock.unlock();
+                break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout_ms, missing);
+                lock.lock();
+            } else {
+                changed_.wait(lock, over);  // all have come, and the last of them is about to say so
+            }
         }
         if (done_ >= meeting) return;
         lock.unlock();
@@ -114,6 +119,7 @@ public:
 
 private:
     std::vector<Posted> posted_;
+    const bool spins_;
     std::atomic<int32_t> arrived_{0}, inside_{0};
     std::atomic<uint64_t> done_{0};
     std::atomic<bool> broken_{false};
@@ -171,8 +177,9 @@ private:
             const Posted &p = room_->posted(r);
             if (p.kind == first.kind && p.count == first.count && p.dtype == first.dtype && p.op == first.op) continue;
             // All ranks come to the same conclusion, and nobody has touched a buffer.
-            fail(MDLM_ERROR_COMM, "ranks 0 and %d do not make the same call: %s of %lld %s and %s of %lld %s", r, text_of(first.kind),
-                 (long long)first.count, name_of(first.dtype), text_of(p.kind), (long long)p.count, name_of(p.dtype));
+            const auto max = [](const Posted &q) { return q.op == MDLM_REDUCE_MAX ? " (max)" : ""; };
+            fail(MDLM_ERROR_COMM, "ranks 0 and %d do not make the same call: %s%s of %lld %s and %s%s of %lld %s", r, text_of(first.kind), max(first),
+                 (long long)first.count, name_of(first.dtype), text_of(p.kind), max(p), (long long)p.count, name_of(p.dtype));
         }
     }
 

@@ -93,7 +93,7 @@ def main():
         except Exception:
             print(f"FAILED: {name}")
             traceback.print_exc(file=sys.stdout)
-            print(f"repeat it with: MDLM_BUILD_FOLDER={BUILD} python3 tests/abi/run.py '--test-case={name}'")
+            print(f"repeat it with: MDLM_BUILD_FOLDER={BUILD} python3 {os.path.relpath(sys.argv[0], ROOT)} '--test-case={name}'")
             failed += 1
     print(f"mdlm-test: {passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

@@ -11,14 +11,14 @@ from ctypes import byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYOUTS = os.path.join(ROOT, "tests", "abi", "layouts.txt")
 
-API_VERSION = 2  # MDLM_API_VERSION of the header that the structures below were written from
+API_VERSION = 3  # MDLM_API_VERSION of the header that the structures below were written from
 DTYPES = {"f32": 1, "bf16": 2}
 
 
 class ContextDesc(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("api_version", c_int32), ("device", c_int32), ("device_index", c_int32), ("num_threads", c_int32),
                 ("threadpool", c_void_p), ("device_allocator", c_void_p), ("host_allocator", c_void_p), ("log", c_void_p),
-                ("log_payload", c_void_p), ("matmul", c_int32), ("reserved", c_int32)]
+                ("log_payload", c_void_p), ("matmul", c_int32), ("reserved", c_int32), ("comm", c_void_p), ("comm_timeout_ms", c_int64)]
 
 
 class Shape(ctypes.Structure):

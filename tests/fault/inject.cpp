@@ -13,6 +13,7 @@ std::atomic<bool> persists = false, only_nothrow = true;
 }  // namespace
 
 thread_local int inside_dnnl = 0;
+thread_local bool spared = false;
 
 void arm(Fault kind, int64_t n, bool persistent) {
     counted = 0;
@@ -27,7 +28,7 @@ int64_t calls() { return counted; }
 bool only_nothrow_struck() { return only_nothrow; }
 
 bool strikes(Fault kind, bool nothrow) {
-    if (armed != kind) return false;
+    if (armed != kind || spared) return false;
     const int64_t n = ++counted;
     if (persists ? n < strike_at : n != strike_at) return false;
     if (!nothrow) only_nothrow = false;

@@ -24,6 +24,8 @@ bool only_nothrow_struck();
 // Blocks from operator new that are alive, without those that oneDNN made for itself.
 int64_t live_blocks();
 
+// Set on a thread whose calls neither count nor fail: that of another rank.
+extern thread_local bool spared;
 // True on a thread that is inside a call to oneDNN: what happens there is not the library's doing.
 extern thread_local int inside_dnnl;
 // Calls of dnnl_* functions since the program began, and whether the stand-ins for them are linked.

@@ -2,6 +2,7 @@
 // counts too, and one of another shape after prepare.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "fault/inject.hpp"
 #include "fault/malloc_count.hpp"
 #include "support/checks.hpp"
+#include "support/rank_rig.hpp"
 #include "support/repro.hpp"
 #include "support/rig.hpp"
 
@@ -122,4 +124,55 @@ TEST_CASE("no allocation but oneDNN's own: cpu device") {
         }
     }
     if (inject::have_dnnl()) CHECK(inject::dnnl_calls() > before);
+}
+
+TEST_CASE("no allocation by either rank of a group") {
+    if (cannot_count()) return;
+    struct Settings {
+        const char *sequence_parallel, *granularity, *distribute, *batch_first;
+    };
+    for (const Settings &settings : {Settings{"0", "none", "0", "0"}, {"1", "selective", "0", "1"}, {"0", "full", "1", "0"}, {"1", "full", "0", "0"}}) {
+        CAPTURE(settings.sequence_parallel);
+        CAPTURE(settings.granularity);
+        // Counting begins when both are ready, and ends when both are done.
+        std::atomic<int> ready = 0, counted = 0, done = 0;
+        std::atomic<int64_t> by_allocators = 0;
+        const auto all = [](std::atomic<int> &count) {
+            for (++count; count < 2;) std::this_thread::yield();
+        };
+        const std::string wrong = on_threads(2, [&](Rank &r) -> std::string {
+            FaultyAllocator allocator;
+            const mdlm_allocator table = allocator.table();
+            Rig rig{{"recompute_granularity", settings.granularity}, {"recompute_method", *settings.granularity == 'f' ? "uniform" : "none"},
+                    {"recompute_num_layers", *settings.granularity == 'f' ? "1" : "0"}, {"sequence_parallel", settings.sequence_parallel},
+                    {"distribute_saved_activations", settings.distribute}, {"batch_first", settings.batch_first}, {"qk_layernorm", "1"}};
+            join_group(rig, r);
+            rig.desc.device_allocator = rig.desc.host_allocator = &table;
+            const mdlm_status opened = rig.open();
+            const int64_t before = allocator.calls;
+            mdlm_status first = opened, second = opened;
+            all(ready);
+            if (r.rank == 0) {
+                malloc_calls = malloc_calls_of_dnnl = 0;
+                counting_malloc = true;
+            }
+            all(counted);
+            float norm = 1;
+            if (opened == MDLM_OK) {
+                first = rig.step();
+                second = rig.step();
+                if (first == MDLM_OK && second == MDLM_OK) second = mdlm_comm_all_reduce(r.comm, &norm, &norm, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 60000);
+            }
+            all(done);
+            counting_malloc = false;
+            by_allocators += allocator.calls - before;
+            EXPECT_SAID(first, MDLM_OK, "");
+            EXPECT_SAID(second, MDLM_OK, "");
+            EXPECT(norm == 2);
+            return "";
+        });
+        CHECK(wrong == "");
+        CHECK(malloc_calls == 0);
+        CHECK(by_allocators == 0);
+    }
 }

@@ -16,8 +16,8 @@ struct LayerTape {
 
 class Oracle {
 public:
-    Oracle(const mdlm::tools::Case &c, Rounding rounding, Attention attention)
-        : case_(c), set_(settings_of(c)), bf16_(rounding == Rounding::bf16), fused_(attention == Attention::fused) {
+    Oracle(const mdlm::tools::Case &c, Rounding rounding, Attention attention, int64_t ranks)
+        : case_(c), set_(settings_of(c)), bf16_(rounding == Rounding::bf16), fused_(attention == Attention::fused), ranks_(ranks) {
         for (const auto &[name, array] : c.params) params_[name] = rounded(array.values);
     }
 
@@ -64,34 +64,50 @@ private:
     Values norm_backward(const std::string &name, const Values &dy, const Values &x, int64_t width) {
         return norm_gradient(set_, dy, x, width, *param(name + ".weight"), *grad(name + ".weight"), grad(name + ".bias"));
     }
+    // The rank whose part a column (of what is split by input) or a row (by output, gate and up apart) of a weight is.
+    int64_t rank_of(const std::string &name, int64_t at, int64_t all) const {
+        const bool gated = name.ends_with("linear_fc1") && (set_.activation == "swiglu" || set_.activation == "geglu");
+        const int64_t piece = all / (gated ? 2 : 1);
+        return at % piece * ranks_ / piece;
+    }
+    static bool split_by_input(const std::string &name) { return name.ends_with("linear_proj") || name.ends_with("linear_fc2"); }
+    // Every rank's part of a sum, rounded, and the sum of those.
+    Values sum_of_parts(std::vector<Values> parts) const {
+        Values sum = rounded(std::move(parts[0]));
+        for (size_t r = 1; r < parts.size(); ++r) sum = plus(std::move(sum), rounded(std::move(parts[r])));
+        return rounded(std::move(sum));
+    }
     // The bias of linear_proj and linear_fc2 is added with the residual, after the product was rounded.
     Values linear(const std::string &name, const Values &x, bool with_bias) const {
         const Values &w = *param(name + ".weight");
         const Values *bias = with_bias ? param(name + ".bias") : nullptr;
         const auto k = static_cast<int64_t>(x.size()) / set_.tokens(), n = static_cast<int64_t>(w.size()) / k;
-        Values y(static_cast<size_t>(set_.tokens() * n));
+        std::vector<Values> parts(split_by_input(name) ? static_cast<size_t>(ranks_) : 1, Values(static_cast<size_t>(set_.tokens() * n)));
         for (int64_t row = 0; row < set_.tokens(); ++row)
             for (int64_t i = 0; i < n; ++i) {
-                double sum = bias != nullptr ? (*bias)[static_cast<size_t>(i)] : 0;
-                for (int64_t c = 0; c < k; ++c) sum += x[static_cast<size_t>(row * k + c)] * w[static_cast<size_t>(i * k + c)];
-                y[static_cast<size_t>(row * n + i)] = sum;
+                if (bias != nullptr) parts[0][static_cast<size_t>(row * n + i)] = (*bias)[static_cast<size_t>(i)];
+                for (int64_t c = 0; c < k; ++c)
+                    parts[parts.size() > 1 ? static_cast<size_t>(rank_of(name, c, k)) : 0][static_cast<size_t>(row * n + i)] +=
+                        x[static_cast<size_t>(row * k + c)] * w[static_cast<size_t>(i * k + c)];
             }
-        return rounded(y);
+        return sum_of_parts(std::move(parts));
     }
     Values linear_backward(const std::string &name, const Values &dy, const Values &x) {
         const Values &w = *param(name + ".weight");
-        Values &dw = *grad(name + ".weight"), *db = grad(name + ".bias"), dx(x.size());
+        Values &dw = *grad(name + ".weight"), *db = grad(name + ".bias");
+        std::vector<Values> parts(split_by_input(name) ? 1 : static_cast<size_t>(ranks_), Values(x.size()));
         const auto k = static_cast<int64_t>(x.size()) / set_.tokens(), n = static_cast<int64_t>(w.size()) / k;
         for (int64_t row = 0; row < set_.tokens(); ++row)
             for (int64_t i = 0; i < n; ++i) {
                 const double g = dy[static_cast<size_t>(row * n + i)];
                 if (db != nullptr) (*db)[static_cast<size_t>(i)] += g;
+                Values &dx = parts[parts.size() > 1 ? static_cast<size_t>(rank_of(name, i, n)) : 0];
                 for (int64_t c = 0; c < k; ++c) {
                     dx[static_cast<size_t>(row * k + c)] += g * w[static_cast<size_t>(i * k + c)];
                     dw[static_cast<size_t>(i * k + c)] += g * x[static_cast<size_t>(row * k + c)];
                 }
             }
-        return rounded(dx);
+        return sum_of_parts(std::move(parts));
     }
     Values add(const Values &residual, const Values &x, const std::string &bias_name) const {
         const Values *bias = param(bias_name);
@@ -178,6 +194,7 @@ private:
     const mdlm::tools::Case &case_;
     Settings set_;
     bool bf16_, fused_;
+    int64_t ranks_;
     std::map<std::string, Values> params_, grads_;
 };
 
@@ -194,6 +211,8 @@ double to_bf16(double value) {
     return std::fabs(nearest) >= 0x1p128 ? std::copysign(HUGE_VAL, value) : nearest;
 }
 
-OracleResult run_oracle(const mdlm::tools::Case &c, Rounding rounding, Attention attention) { return Oracle(c, rounding, attention).run(); }
+OracleResult run_oracle(const mdlm::tools::Case &c, Rounding rounding, Attention attention, int64_t ranks) {
+    return Oracle(c, rounding, attention, ranks).run();
+}
 
 }  // namespace golden

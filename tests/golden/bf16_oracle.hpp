@@ -22,7 +22,8 @@ struct OracleResult {
     Values output, grad_input;
     std::map<std::string, Values> grads;
 };
-OracleResult run_oracle(const mdlm::tools::Case &c, Rounding rounding, Attention attention);
+// ranks: of a tensor-parallel group, whose parts of a sum are tensors, too.
+OracleResult run_oracle(const mdlm::tools::Case &c, Rounding rounding, Attention attention, int64_t ranks = 1);
 
 // To the nearest bf16, ties to even.
 double to_bf16(double value);

@@ -43,7 +43,7 @@ Outcome run(const std::string &name, mdlm_device_kind device, const SettingsOnTo
     mdlm_config config = mdlm::tools::config_of(c);
     for (const auto &[key, value] : settings)
         if (mdlm_config_set(&config, key.c_str(), value.c_str()) != MDLM_OK) bad("%s", mdlm_last_error());
-    return mdlm::tools::run_case(context_of(device), c, config);
+    return mdlm::tools::run_case(context_of(device), {}, c, config);
 }
 
 std::string difference(const Outcome &a, const Outcome &b) {

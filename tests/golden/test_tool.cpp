@@ -90,7 +90,7 @@ TEST_CASE("golden: mdlm says what it is") {
     for (const Place &place : places) {
         const Ended info = tool({"info", "--device", place.name, "--threads=2"});
         CHECK(info.status == 0);
-        CHECK(lines(info.out) == 4);
+        CHECK(lines(info.out) == 5);
         CHECK(holds(info.out, mdlm_version()));
         CHECK(holds(info.out, place.name));
         const Ended json = tool({"info", "--json", "--device", place.name});
@@ -182,6 +182,49 @@ TEST_CASE("golden: mdlm check passes what is right and fails what is past the to
     CHECK(lines(json.err) == 1);
     CHECK(holds(json.out, "\"ok\": false"));
     CHECK(holds(json.out, "\"error\": "));
+}
+
+TEST_CASE("golden: mdlm check on ranks, under every recompute setting") {
+    const Tool tool;
+    std::vector<std::string> all;
+    for (const std::string &name : case_names()) all.push_back(case_folder(name));
+    const auto check = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), "check");
+        words.insert(words.end(), all.begin(), all.end());
+        return tool(words);
+    };
+    const Ended pair = check({"--tensor-model-parallel-size=2", "--sweep", "--threads=1"});
+    CHECK(pair.status == 0);
+    CHECK(pair.err == "");
+    CHECK(lines(pair.out) == 8);
+    CHECK(!holds(pair.out, "skip"));
+    CHECK(holds(pair.out, "dlm  cpu f32  t 2  "));
+    CHECK(holds(pair.out, "bits the same"));
+    // What t does not divide is skipped, with the reason.
+    const Ended four = check({"--tensor-model-parallel-size=4", "--sequence-parallel", "--device=reference", "--dtype=f64"});
+    CHECK(four.status == 0);
+    CHECK(lines(four.out) == 8);
+    CHECK(holds(four.out, "gqa  because num_attention_heads = 6"));
+    CHECK(holds(four.out, "odd  because seq_length = 7"));
+    CHECK(holds(four.out, "dlm  reference f64  t 4 sp  "));
+    all = {case_folder("gqa"), case_folder("dlm")};
+    const Ended json = check({"--tensor-model-parallel-size=4", "--json", "--sweep"});
+    CHECK(json.status == 0);
+    CHECK(holds(json.out, "\"skipped\": \"num_attention_heads"));
+    CHECK(holds(json.out, "\"same_bits\": true"));
+    all = {case_folder("gqa")};
+    const Ended none = check({"--tensor-model-parallel-size=4"});
+    CHECK(none.status == 2);
+    CHECK(lines(none.err) == 1);
+    all = {case_folder("dlm")};
+    CHECK(check({"--tensor-model-parallel-size=2", "--tolerance=1e-12"}).status == 1);
+    CHECK(check({"--sweep", "--tolerance=1e-12"}).status == 1);
+    expect_refused(check({"--sweep", "--recompute-activations"}), {"--sweep"});
+    expect_refused(check({"--tensor-model-parallel-size=0"}), {"tensor_model_parallel_size"});
+    expect_refused(check({"--tensor-model-parallel-size=2", "--dtype=f64"}), {"f64"});
+    expect_refused(check({"--tensor-model-parallel-size=2", "--recompute-granularity=full", "--recompute-method=uniform", "--recompute-num-layers=1",
+                          "--sequence-parallel", "--distribute-saved-activations"}),
+                   {"distribute_saved_activations"});
 }
 
 TEST_CASE("golden: mdlm check refuses hostile folders in one line") {

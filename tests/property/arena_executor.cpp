@@ -53,15 +53,16 @@ private:
     }
 
     // Where the plan says that a value is, from the arena's start; nowhere: the caller's.
+    int64_t offset(const mdlm::Place &p, int64_t stack) const {
+        switch (p.kind) {
+        case mdlm::Place::Kind::fixed: return shared() + p.offset;
+        case mdlm::Place::Kind::stack: return stack + p.offset;
+        case mdlm::Place::Kind::slab: return (apart() ? shared() + plan_.fixed_bytes : plan_.slab_origin) + p.offset;
+        default: return nowhere;
+        }
+    }
     int64_t offset(const mdlm::Entry &e, int32_t v, int64_t stack) const {
-        const auto base = [&](const mdlm::Place &p) {
-            switch (p.kind) {
-            case mdlm::Place::Kind::fixed: return shared() + p.offset;
-            case mdlm::Place::Kind::stack: return stack + p.offset;
-            case mdlm::Place::Kind::slab: return (apart() ? shared() + plan_.fixed_bytes : plan_.slab_origin) + p.offset;
-            default: return nowhere;
-            }
-        };
+        const auto base = [&](const mdlm::Place &p) { return offset(p, stack); };
         switch (e.schedule->values[v].home) {
         case mdlm::Home::x: return base(e.x);
         case mdlm::Home::y: return base(e.y);
@@ -80,14 +81,22 @@ private:
         for (size_t i = 0; i < l_.lines.size(); ++i) {
             const Line &line = l_.lines[i];
             if (line.event != event) enter(event = line.event);
-            const auto put = [&](int32_t piece, int32_t v) {
+            const auto put_at = [&](int32_t piece, int64_t at) {
                 if (l_.pieces[piece].where != Piece::Where::arena) return;
-                const int64_t at = offset(*line.entry, v, stack());
                 if (at_[piece] != nowhere && at_[piece] != at) fault(static_cast<int64_t>(i), "a piece of memory that moves");
                 at_[piece] = at;
                 if (at < 0 || at % mdlm::granule != 0 || at + l_.pieces[piece].bytes > plan_.peak_bytes)
                     fault(static_cast<int64_t>(i), "an offset outside the arena: " + std::to_string(at));
             };
+            const auto put = [&](int32_t piece, int32_t v) { put_at(piece, offset(*line.entry, v, stack())); };
+            if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::shard_input) {
+                put(line.in[0], line.values[0]), put_at(line.out[0], offset(line.entry->frame, stack()));
+                continue;
+            }
+            if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::gather_input) {
+                put_at(line.in[0], offset(line.entry->frame, stack())), put(line.out[0], line.values[0]);
+                continue;
+            }
             if (line.step == nullptr) {
                 for (size_t j = 0; j < line.in.size(); ++j) put(line.in[j], line.values[j]), put(line.out[j], line.values[j]);
                 continue;

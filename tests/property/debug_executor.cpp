@@ -60,6 +60,17 @@ private:
         for (int32_t p : line.in) in.push_back(address(p, o));
         for (int32_t p : line.out) out.push_back(address(p, o));
         mdlm::Device &device = *world_.engine().device;
+        mdlm::Group &group = world_.engine().group;
+        if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::shard_input) {
+            const int64_t share = l_.pieces[line.out[0]].bytes, begin = share * group.rank();
+            const int64_t own = std::min(share, l_.pieces[line.in[0]].bytes - begin);
+            if (own > 0) device.copy(out[0], static_cast<const char *>(in[0]) + begin, static_cast<size_t>(own));
+            return;
+        }
+        if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::gather_input) {
+            const mdlm::DType type = world_.config().params_dtype;
+            return group.all_gather(in[0], out[0], l_.pieces[line.in[0]].bytes / mdlm::size_of(type), type);
+        }
         if (line.step == nullptr) {
             for (size_t i = 0; i < in.size(); ++i) device.copy(out[i], in[i], static_cast<size_t>(l_.pieces[line.in[i]].bytes));
             return;
@@ -69,7 +80,7 @@ private:
         s.params = world_.params().data_of(line.entry->item);
         s.grads = world_.params().grads_of(line.entry->item);
         void *workspace = line.workspace < 0 ? nullptr : address(line.workspace, o);
-        line.entry->schedule->op(*line.step).run({device, *world_.engine().comm, s, in.data(), out.data(), workspace});
+        line.entry->schedule->op(*line.step).run({device, group, s, in.data(), out.data(), workspace});
     }
 
     World &world_;

@@ -165,6 +165,7 @@ mdlm_status set_tensor(mdlm_plan *plan, const mdlm_plan_layer &unit, int64_t ite
     const bool input = std::string(name) == "input";
     if (input && item != unit.unit_first) return MDLM_OK;
     if (input && storage == MDLM_REPLAY) storage = MDLM_KEEP;
+    if (!input && storage == MDLM_SHARD) storage = MDLM_KEEP;
     if (!input && unit.unit_count > 1 && storage == MDLM_HOST) storage = MDLM_REPLAY;
     return mdlm_plan_set(plan, item, name, storage);
 }
@@ -202,6 +203,7 @@ Draw draw(uint64_t seed) {
     const bool packed = r.percent(62), dropout = r.percent(60);
     draw_model(r, d.config);
     d.config.params_dtype = seed % 2 == 0 ? MDLM_DTYPE_F32 : MDLM_DTYPE_BF16;
+    d.coarse = seed % 2 == 1;
     draw_positions(r, d.config);
     draw_attention(r, d.config, dropout);
     draw_setting(r, d.config);
@@ -220,6 +222,64 @@ Draw draw(uint64_t seed) {
     return d;
 }
 
+Draw draw_for_group(uint64_t seed, int64_t t) {
+    Draw d = draw(seed);
+    Random r(seed ^ 0x5eed0f9c0u);
+    mdlm_config &c = d.config;
+    c.tensor_model_parallel_size = t;
+    // Whole groups of heads on every rank: as many to a group as drawn, one or two groups a rank.
+    const int64_t groups = c.num_query_groups != 0 ? c.num_query_groups : c.num_attention_heads, per = c.num_attention_heads / groups;
+    c.num_attention_heads = t * (groups > 1 ? 2 : 1) * per;
+    if (c.num_query_groups != 0) c.num_query_groups = c.num_attention_heads / per;
+    c.ffn_hidden_size = (c.ffn_hidden_size + t - 1) / t * t;
+    c.sequence_parallel = r.percent(45);
+    if (c.sequence_parallel == 0) {
+        if (c.recompute_method != MDLM_METHOD_NONE) c.distribute_saved_activations = r.percent(60);
+        d.edits.shard = r.one_of<int64_t>({0, 1, 3});
+        return d;
+    }
+    // Every rank has as much of the sequence.
+    const auto divided = [&](int64_t &seq) { seq = (seq + t - 1) / t * t; };
+    divided(d.shape.seq_length);
+    int64_t most = d.shape.seq_length;
+    for (MicroBatch &m : d.micro) {
+        divided(m.batch.seq_length);
+        if (!m.documents.empty()) m.documents.back() = static_cast<int32_t>(m.batch.seq_length);
+        most = std::max(most, m.batch.seq_length * m.batch.micro_batch_size);
+    }
+    if (d.shape.max_tokens != 0) d.shape.max_tokens = std::max(d.shape.max_tokens, most);
+    return d;
+}
+
+Draw on_one_rank(Draw d, mdlm_dtype dtype) {
+    mdlm_config &c = d.config;
+    c.tensor_model_parallel_size = 1, c.sequence_parallel = c.distribute_saved_activations = 0;
+    if (dtype != MDLM_DTYPE_DEFAULT) c.params_dtype = dtype;
+    d.edits.shard = 0;
+    return d;
+}
+
+Draw at_the_bound(Draw d) {
+    const MicroBatch first = d.micro.front();
+    for (MicroBatch &m : d.micro) {
+        m.batch.seq_length = first.batch.seq_length, m.batch.micro_batch_size = first.batch.micro_batch_size;
+        m.documents = first.documents;
+    }
+    d.shape.seq_length = first.batch.seq_length, d.shape.micro_batch_size = first.batch.micro_batch_size, d.shape.max_tokens = 0;
+    d.shape.max_documents = std::min(d.shape.max_documents, d.shape.seq_length);
+    d.events.push_back({Event::Kind::evaluate, 0});
+    return d;
+}
+
+bool fills_tapes(const Draw &d) {
+    int64_t out = 0, most = 0;
+    for (const Event &e : d.events) {
+        out += e.kind == Event::Kind::forward ? 1 : e.kind == Event::Kind::backward ? -1 : 0;
+        most = std::max(most, out);
+    }
+    return most == d.shape.in_flight;
+}
+
 std::string describe(const Draw &d) {
     const mdlm_config &c = d.config;
     const mdlm_shape &s = d.shape;
@@ -229,6 +289,9 @@ std::string describe(const Draw &d) {
           int(c.layer_offset), int(c.hidden_size), int(c.num_attention_heads), int(c.num_query_groups), int(c.kv_channels), int(c.ffn_hidden_size));
     l.add("norm=%d act=%d mask=%d/%d window=%d,%d backend=%d", c.normalization, c.activation_func, c.attention_mask_type, c.mask_block_size,
           int(c.window_left), int(c.window_right), c.attention_backend);
+    if (c.tensor_model_parallel_size > 1) l.add("t=%d", int(c.tensor_model_parallel_size));
+    l.flag(c.sequence_parallel != 0, "sequence_parallel");
+    l.flag(c.distribute_saved_activations != 0, "distribute");
     l.flag(c.qk_layernorm != 0, "qk_norm");
     l.flag(c.position_embedding_type == MDLM_POSITION_ROPE, "rope");
     l.flag(c.final_layernorm != 0, "final_norm");
@@ -239,7 +302,8 @@ std::string describe(const Draw &d) {
     l.add("recompute=%d/%d/%d modules=%x offload=%d", c.recompute_granularity, c.recompute_method, int(c.recompute_num_layers),
           c.recompute_modules, int(c.cpu_offloading_num_layers));
     for (const auto &[first, count] : d.edits.units) l.add("unit=%d+%d", int(first), int(count));
-    l.add("tensors=%d%% keep:replay:host=%d:%d:%d", int(d.edits.tensors), int(d.edits.keep), int(d.edits.replay), int(d.edits.host));
+    l.add("tensors=%d%% keep:replay:host:shard=%d:%d:%d:%d", int(d.edits.tensors), int(d.edits.keep), int(d.edits.replay), int(d.edits.host),
+          int(d.edits.shard));
     l.add("s<=%d b<=%d tokens<=%d documents<=%d in_flight=%d", int(s.seq_length), int(s.micro_batch_size), int(s.max_tokens),
           int(s.max_documents), s.in_flight);
     l.flag(s.evaluate_in_flight != 0, "evaluate_in_flight");
@@ -274,8 +338,10 @@ mdlm_status edit(const Draw &d, mdlm_plan *plan) {
     Random r(d.edits.seed);
     return each_tensor(d, plan, [&]() -> mdlm_storage {
         if (!r.percent(d.edits.tensors)) return -1;
-        const int64_t at = r.in(1, d.edits.keep + d.edits.replay + d.edits.host);
-        return at <= d.edits.keep ? MDLM_KEEP : at <= d.edits.keep + d.edits.replay ? MDLM_REPLAY : MDLM_HOST;
+        int64_t at = r.in(1, d.edits.keep + d.edits.replay + d.edits.host + d.edits.shard);
+        for (const auto &[weight, storage] : {std::pair{d.edits.keep, MDLM_KEEP}, {d.edits.replay, MDLM_REPLAY}, {d.edits.host, MDLM_HOST}})
+            if ((at -= weight) <= 0) return storage;
+        return MDLM_SHARD;
     });
 }
 

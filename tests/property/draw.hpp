@@ -30,7 +30,8 @@ struct Event {
 struct PlanEdits {
     std::vector<std::pair<int64_t, int64_t>> units;  // first, count
     int64_t tensors = 0;                             // per cent of the tensors that are set at random,
-    int64_t keep = 1, replay = 1, host = 1;          // with these weights
+    int64_t keep = 1, replay = 1, host = 1;          // with these weights,
+    int64_t shard = 0;                               // and this for inputs of units
     uint64_t seed = 0;
     bool through_json = false;
 };
@@ -45,13 +46,22 @@ struct Draw {
     std::vector<MicroBatch> micro;
     std::vector<Event> events;
     int32_t threads = 1, other_threads = 0;  // other_threads 0: not run a second time
-    size_t element() const { return config.params_dtype == MDLM_DTYPE_BF16 ? 2 : 4; }
+    bool coarse = false;  // parameters, x and dy have values that bf16 holds, whatever the dtype
+    size_t element() const { return config.params_dtype == MDLM_DTYPE_BF16 ? 2 : config.params_dtype == MDLM_DTYPE_F64 ? 8 : 4; }
     bool grouped() const { return config.num_query_groups != 0 && config.num_query_groups < config.num_attention_heads; }
     bool packed() const;
     bool drops() const;
 };
 
 Draw draw(uint64_t seed);
+// For a group of t ranks.
+Draw draw_for_group(uint64_t seed, int64_t t);
+// The same step on one rank, in another dtype (DEFAULT: its own).
+Draw on_one_rank(Draw draw, mdlm_dtype dtype = MDLM_DTYPE_DEFAULT);
+// All micro-batches have exactly the reserved shape, and every pass of the plan runs.
+Draw at_the_bound(Draw draw);
+// All tapes are out at once; then the highest stack is used, too.
+bool fills_tapes(const Draw &draw);
 // In one line.
 std::string describe(const Draw &draw);
 // Is the parameter with an index frozen, of `count`?

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "base/status.hpp"
+#include "base/sizes.hpp"
 
 namespace property::memory {
 namespace {
@@ -48,7 +48,7 @@ public:
 private:
     // What a tape has for backward, by item: its input, and its saved values.
     struct Tape {
-        std::map<int64_t, int32_t> x;
+        std::map<int64_t, int32_t> x, share;
         std::map<std::pair<int64_t, int32_t>, int32_t> saved, host;
     };
 
@@ -57,6 +57,16 @@ private:
         return static_cast<int32_t>(out_.pieces.size()) - 1;
     }
     int64_t bytes_of(const Schedule &s, int32_t v) const { return s.layer->buffers[s.values[v].buffer].bytes(extent_); }
+    int64_t share_bytes(const Entry &e) const {
+        const int64_t element = mdlm::size_of(e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].dtype);
+        return mdlm::ceil_div(input_bytes(e) / element, plan_.input.group_size) * element;
+    }
+    void copy(const Entry &e, int32_t in, int32_t out) {
+        Line l;
+        l.entry = &e;
+        l.in = {in}, l.out = {out}, l.values = {e.schedule->x};
+        push(std::move(l));
+    }
     int64_t input_bytes(const Entry &e) const { return bytes_of(*e.schedule, e.schedule->x); }
     bool is_last(int64_t item) const { return item + 1 == plan_.input.programs.items(); }
 
@@ -143,14 +153,12 @@ private:
             } else if (e.kind == Entry::Kind::to_host) {
                 to_host(e);
             } else if (e.kind == Entry::Kind::copy_input) {
-                Line l;
-                l.entry = &e;
-                l.in = {x};
-                l.out = {x = piece(Piece::Where::arena, input_bytes(e))};
-                l.values = {e.schedule->x};
-                push(std::move(l));
+                const int32_t given = x;
+                copy(e, given, x = piece(Piece::Where::arena, input_bytes(e)));
+            } else if (e.kind == Entry::Kind::shard_input) {
+                copy(e, x, tape_->share[e.item] = piece(Piece::Where::arena, share_bytes(e)));
             } else {
-                mdlm::fail(MDLM_ERROR_INTERNAL, "entry %d in forward: not expected with a group of one", int(e.kind));
+                mdlm::fail(MDLM_ERROR_INTERNAL, "entry %d in forward: not expected", int(e.kind));
             }
         }
     }
@@ -173,8 +181,10 @@ private:
                     known[s.dx] = gradient;
                 }
                 steps(e, true, known);
+            } else if (e.kind == Entry::Kind::gather_input) {
+                copy(e, tape_->share.at(e.item), tape_->x[e.item] = piece(Piece::Where::arena, share_bytes(e) * plan_.input.group_size));
             } else {
-                mdlm::fail(MDLM_ERROR_INTERNAL, "entry %d in backward: not expected with a group of one", int(e.kind));
+                mdlm::fail(MDLM_ERROR_INTERNAL, "entry %d in backward: not expected", int(e.kind));
             }
         }
     }

@@ -48,8 +48,8 @@ std::unique_ptr<mdlm::Device> make_device(mdlm_device_kind kind, int32_t threads
     return kind == MDLM_DEVICE_REFERENCE ? mdlm::make_reference_device() : mdlm::make_cpu_device(mdlm::make_own_pool(threads));
 }
 
-World::World(Draw d, std::unique_ptr<mdlm::Device> device) : draw_(std::move(d)) {
-    engine_ = std::make_unique<mdlm::Engine>(std::move(device), mdlm::make_self_comm(), 0, nullptr, nullptr);
+World::World(Draw d, std::unique_ptr<mdlm::Device> device, std::shared_ptr<mdlm::Comm> comm) : draw_(std::move(d)) {
+    engine_ = std::make_unique<mdlm::Engine>(std::move(device), std::move(comm), 0, nullptr, nullptr);
     block_ = std::make_unique<mdlm::Block>(*engine_, draw_.config);
     const auto count = static_cast<int64_t>(params().entries().size());
     for (int64_t i = 0; i < count; ++i) block_->set_requires_grad(i, !frozen(draw_, i, params().at(i).item, count));
@@ -58,14 +58,14 @@ World::World(Draw d, std::unique_ptr<mdlm::Device> device) : draw_(std::move(d))
     const mdlm::DType type = config().params_dtype;
     for (size_t i = 0; i < params().entries().size(); ++i) {
         const mdlm::ParamEntry &p = params().entries()[i];
-        for (int64_t e = 0; e < p.elements; ++e) mdlm::store(type, p.data, e, mdlm_test::uniform(draw_.seed * 1000 + i, uint64_t(e)) / 2);
+        mdlm_test::fill_uniform(type, p.data, p.elements, draw_.seed * 1000 + i, 0.5);
     }
     for (size_t i = 0; i < draw_.micro.size(); ++i) {
-        const int64_t elements = draw_.micro[i].elements(config().hidden_size);
+        const int64_t parts = config().sequence_parallel ? config().tensor_model_parallel_size : 1;
+        const int64_t elements = draw_.micro[i].elements(config().hidden_size) / parts;
         for (auto *list : {&x_, &dy_}) {
             Bytes values(elements * mdlm::size_of(type));
-            const uint64_t seed = draw_.seed * 8 + i * 2 + (list == &dy_);
-            for (int64_t e = 0; e < elements; ++e) mdlm::store(type, values.get(), e, mdlm_test::uniform(seed, uint64_t(e)));
+            mdlm_test::fill_uniform(type, values.get(), elements, draw_.seed * 8 + i * 2 + (list == &dy_));
             list->push_back(std::move(values));
         }
     }
@@ -86,6 +86,7 @@ mdlm::RunState World::state(const Event &event, mdlm::Documents &documents) cons
     const bool packed = !m.documents.empty();
     mdlm::RunState s = mdlm::make_state(config(), batch, packed ? m.documents.data() : nullptr,
                                         packed ? static_cast<int64_t>(m.documents.size()) - 1 : 0, documents);
+    s.rank = engine_->group.rank();
     if (mdlm::rotary_table_bytes(config(), 1) > 0) s.cos = rotary_.get(), s.sin = rotary_.get() + rotary_.size() / 2;
     return s;
 }
@@ -128,15 +129,14 @@ Outcome World::run() {
         if (!m.documents.empty()) batch.cu_seqlens = m.documents.data(), batch.num_documents = static_cast<int64_t>(m.documents.size()) - 1;
         if (e.kind == Event::Kind::evaluate) {
             batch.training = e.training;
-            block_->forward(batch, x(e.micro), nullptr, o.y[i].get());
+            block_->forward(&batch, x(e.micro), nullptr, o.y[i].get());
         } else if (e.kind == Event::Kind::backward) {
-            const mdlm_backward_options options = MDLM_BACKWARD_OPTIONS_INIT;
-            block_->backward(*tapes[e.micro], options, dy_of(e, o, i), draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
+            block_->backward(tapes[e.micro], nullptr, dy_of(e, o, i), draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
             block_->give_tape(*tapes[e.micro]);
         } else {
             mdlm::Tape &tape = block_->take_tape();
             tapes[e.micro] = &tape;
-            block_->forward(batch, x(e.micro), &tape, o.y[i].get());
+            block_->forward(&batch, x(e.micro), &tape, o.y[i].get());
             if (e.kind == Event::Kind::abandon) block_->give_tape(tape);
         }
     }

@@ -37,7 +37,8 @@ std::unique_ptr<mdlm::Device> make_device(mdlm_device_kind kind, int32_t threads
 
 class World {
 public:
-    World(Draw draw, std::unique_ptr<mdlm::Device> device);
+    // One rank's, where the draw is for a group.
+    World(Draw draw, std::unique_ptr<mdlm::Device> device, std::shared_ptr<mdlm::Comm> comm = mdlm::make_self_comm());
 
     const Draw &draw() const { return draw_; }
     const mdlm::BlockPlan &plan() const { return block_->plan(); }

@@ -1,11 +1,13 @@
 #include "step.hpp"
 
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
 
 #include "api/objects.hpp"
+#include "support/hold.hpp"
 #include "support/rig.hpp"
 
 namespace property {
@@ -14,23 +16,7 @@ namespace {
 using mdlm_test::Buffer;
 using mdlm_test::fnv;
 
-void ok(mdlm_status status, const char *call) {
-    if (status != MDLM_OK) throw std::runtime_error(std::string(call) + ": " + mdlm_status_name(status) + ": " + mdlm_last_error());
-}
-#define OK(call) ok(call, #call)
-void hold(bool yes, const std::string &what) {
-    if (!yes) throw std::runtime_error(what);
-}
-
-void fill(Random r, size_t element, void *to, size_t bytes) {
-    for (size_t i = 0; i < bytes / element; ++i) {
-        const auto value = static_cast<float>(r.real(-1.5, 1.5));
-        uint32_t bits = 0;
-        std::memcpy(&bits, &value, 4);
-        if (element == 2) static_cast<uint16_t *>(to)[i] = static_cast<uint16_t>(bits >> 16);
-        else static_cast<float *>(to)[i] = value;
-    }
-}
+using mdlm_test::hold;
 
 template <class T, void (*Destroy)(T *)>
 struct Handle {
@@ -49,11 +35,17 @@ struct Slot {
 
 class Run {
 public:
-    Run(const Draw &d, Which which, int32_t threads, Intruder *intruder, Outcome &out) : d_(d), which_(which), intruder_(intruder), out_(out) {
+    Run(const Draw &d, const How &how, Outcome &out)
+        : d_(d), how_(how), which_(how.which), intruder_(how.intruder), out_(out), type_(static_cast<mdlm::DType>(d.config.params_dtype)),
+          parts_(d.config.sequence_parallel != 0 ? d.config.tensor_model_parallel_size : 1) {
         mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
-        desc.num_threads = threads;
-        const bool library = d.seed % 2 == 1 && mdlm::cpu_has_onednn();
-        auto device = mdlm::make_cpu_device(mdlm::make_own_pool(threads), library ? MDLM_MATMUL_ONEDNN : MDLM_MATMUL_OWN);
+        desc.num_threads = how.threads;
+        desc.comm = how.comm;
+        int32_t rank = 0;
+        if (how.comm != nullptr) OK(mdlm_comm_rank(how.comm, &rank, nullptr));
+        rank_ = rank;
+        auto device = make_device();
+        Intruder *intruder = intruder_;
         if (intruder != nullptr) device = intruder->device(std::move(device));
         context_.at = new mdlm_context(std::make_shared<mdlm::Gate>(), std::move(device), desc);
     }
@@ -62,8 +54,17 @@ public:
         open();
         for (const Event &e : d_.events) one(e);
         check_evaluations();
-        for (const Param &p : params_)
-            if (p.info.requires_grad != 0) keep("gradient of " + std::string(p.info.name), p.grad, p.info.grad_bytes);
+        for (size_t i = 0; i < params_.size(); ++i) {
+            const Param &p = params_[i];
+            if (p.info.requires_grad == 0) continue;
+            const std::string name = "gradient of " + std::string(p.info.name);
+            keep(name, p.grad, p.info.grad_bytes);
+            if (p.info.partition_dim < 0) out_.replicated.push_back(name);
+            if (!how_.whole) continue;
+            std::vector<double> whole(static_cast<size_t>(p.info.full_shape[0] * (p.info.ndim == 2 ? p.info.full_shape[1] : 1)));
+            OK(mdlm_param_gather(block_, static_cast<int64_t>(i), 1, MDLM_DTYPE_F64, whole.data(), whole.size() * sizeof(double)));
+            out_.values.emplace_back(name, std::move(whole));
+        }
     }
 
 private:
@@ -77,6 +78,34 @@ private:
         std::vector<unsigned char> y;
     };
 
+    std::unique_ptr<mdlm::Device> make_device() const {
+        if (how_.device == MDLM_DEVICE_REFERENCE) return mdlm::make_reference_device();
+        const bool library = d_.seed % 2 == 1 && mdlm::cpu_has_onednn();
+        return mdlm::make_cpu_device(mdlm::make_own_pool(how_.threads), library ? MDLM_MATMUL_ONEDNN : MDLM_MATMUL_OWN);
+    }
+
+    // This rank's part of an array [s, b, h], or [b, s, h], of numbers drawn for the whole of it. Of a float only what bf16 holds, where all is coarse.
+    void fill(uint64_t seed, size_t micro, void *to) const {
+        Random r(seed);
+        each(micro, [&](int64_t, int64_t local) {
+            const auto value = static_cast<float>(r.real(-1.5, 1.5));
+            if (local < 0) return;
+            const uint32_t bits = std::bit_cast<uint32_t>(value);
+            mdlm::store(type_, to, local, d_.coarse ? std::bit_cast<float>(bits & 0xffff0000u) : value);
+        });
+    }
+    // f(index in the whole, index in this rank's part or -1), in the order of the whole.
+    template <class F>
+    void each(size_t micro, F &&f) const {
+        const mdlm_batch &b = d_.micro[micro].batch;
+        const int64_t hidden = d_.config.hidden_size, part = b.seq_length / parts_, first = parts_ > 1 ? rank_ * part : 0;
+        for (int64_t i = 0; i < d_.micro[micro].elements(hidden); ++i) {
+            const int64_t row = i / hidden, seq = d_.config.batch_first != 0 ? row % b.seq_length : row / b.micro_batch_size;
+            const int64_t within = d_.config.batch_first != 0 ? row / b.seq_length * part + seq - first : row - first * b.micro_batch_size;
+            f(i, seq < first || seq >= first + part ? -1 : within * hidden + i % hidden);
+        }
+    }
+
     void open() {
         OK(mdlm_block_create(context_, &d_.config, &block_.at));
         int64_t count = 0;
@@ -88,6 +117,7 @@ private:
         }
         make_plan();
         OK(mdlm_block_reserve(block_, &d_.shape, plan_));
+        uses_shards();
         if (intruder_ != nullptr) intruder_->plan(const_cast<mdlm::BlockPlan &>(block_.at->block.plan()));
         for (int64_t i = 0; i < count; ++i) write_param(i);
         for (int32_t i = 0; i < d_.shape.in_flight; ++i) {
@@ -98,9 +128,14 @@ private:
         slots_.resize(d_.micro.size());
         for (size_t m = 0; m < slots_.size(); ++m) {
             Slot &s = slots_[m];
-            s.bytes = static_cast<size_t>(d_.micro[m].elements(d_.config.hidden_size)) * d_.element();
+            mdlm_io io = MDLM_IO_INIT;
+            mdlm_batch batch = d_.micro[m].batch;
+            OK(mdlm_block_io(block_, &batch, &io));
+            s.bytes = io.bytes;
+            hold(s.bytes * static_cast<size_t>(parts_) == static_cast<size_t>(d_.micro[m].elements(d_.config.hidden_size)) * d_.element(),
+                 "bytes of a rank's x: " + std::to_string(s.bytes));
             s.x = Buffer(s.bytes), s.y = Buffer(s.bytes), s.dy = Buffer(s.bytes), s.dx = Buffer(s.bytes);
-            fill(Random(d_.seed * 64 + m * 2 + 1), d_.element(), s.dy.get(), s.bytes);
+            fill(d_.seed * 64 + m * 2 + 1, m, s.dy.get());
         }
     }
 
@@ -117,6 +152,10 @@ private:
         }
         if (which_ == Which::keep_everything) hold(predicted_ops_ == 0, "the plan that keeps everything replays ops");
         else if (d_.edits.through_json) read_back();
+    }
+
+    void uses_shards() {
+        for (const mdlm::Entry &e : block_.at->block.plan().forward) out_.shards = out_.shards || e.kind == mdlm::Entry::Kind::shard_input;
     }
 
     // The same plan, out of its text.
@@ -142,6 +181,8 @@ private:
         Random r(d_.seed * 4096 + static_cast<uint64_t>(i));
         std::vector<float> values(static_cast<size_t>(elements));
         for (float &v : values) v = static_cast<float>(scale * r.real(-1, 1) + (norm && d_.config.layernorm_zero_centered_gamma == 0 ? 1 : 0));
+        if (d_.coarse)
+            for (float &v : values) v = mdlm::bf16(v);
         OK(mdlm_param_write(block_, i, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values.data(), values.size() * 4));
     }
 
@@ -168,8 +209,10 @@ private:
         Buffer mine;
         if (!borrowed) mine = Buffer(slot.bytes);
         Buffer &x = borrowed ? slot.x : mine;
-        fill(Random(d_.seed * 64 + m * 2), d_.element(), x.get(), slot.bytes);
+        fill(d_.seed * 64 + m * 2, m, x.get());
+        const uint64_t before = mdlm_test::fnv(x.get(), slot.bytes);
         OK(mdlm_block_forward(block_, &batch, x.get(), tape, y));
+        hold(mdlm_test::fnv(x.get(), slot.bytes) == before, "forward changed x");
         std::fill(documents.begin(), documents.end(), 0);
         if (!borrowed) std::memset(x.get(), 0xff, slot.bytes);
         if (intruder_ != nullptr) spent_.push_back(std::move(mine));  // a mutant may read it; for others a sanitizer sees that
@@ -185,7 +228,7 @@ private:
             return;
         }
         free_.pop_back();
-        keep("y of micro-batch " + std::to_string(m), slot.y.get(), slot.bytes);
+        keep_rows("y of micro-batch " + std::to_string(m), m, slot.y.get());
         std::memset(slot.y.get(), 0xff, slot.bytes);
     }
 
@@ -218,9 +261,13 @@ private:
         options.grad_ready = ready, options.payload = &called;
         mdlm_tape *tape = tapes_[slot.tape];
         if (intruder_ != nullptr) intruder_->backward(true);
+        const bool borrowed = d_.shape.input_storage == MDLM_INPUT_BORROW;
+        const auto given = [&] { return mdlm_test::fnv(slot.dy.get(), in_place ? 0 : slot.bytes, mdlm_test::fnv(slot.x.get(), borrowed ? slot.bytes : 0)); };
+        const uint64_t before = given();
         OK(mdlm_block_backward(block_, tape, &options, slot.dy.get(), dx));
+        hold(given() == before, "backward changed x or dy");
         if (intruder_ != nullptr) intruder_->backward(false);
-        if (dx != nullptr) keep("dx of micro-batch " + std::to_string(m), dx, slot.bytes);
+        if (dx != nullptr) keep_rows("dx of micro-batch " + std::to_string(m), m, dx);
         std::memset(slot.x.get(), 0xff, slot.x.size());
         check_ready(called);
         check_stats(m, tape);
@@ -277,15 +324,38 @@ private:
         }
     }
 
+    // Of x's shape.
+    void keep_rows(const std::string &name, size_t m, const void *at) {
+        const size_t bytes = slots_[m].bytes;
+        keep(name, at, bytes);
+        if (parts_ == 1) out_.replicated.push_back(name);
+        if (!how_.whole) return;
+        std::vector<double> whole(static_cast<size_t>(d_.micro[m].elements(d_.config.hidden_size)));
+        const auto count = static_cast<int64_t>(bytes / d_.element());
+        std::vector<double> part(static_cast<size_t>(count)), all(static_cast<size_t>(count * parts_));
+        for (int64_t i = 0; i < count; ++i) part[static_cast<size_t>(i)] = mdlm::load(type_, at, i);
+        if (parts_ > 1) OK(mdlm_comm_all_gather(how_.comm, part.data(), all.data(), count, MDLM_DTYPE_F64, 0));
+        else all = part;
+        const int64_t mine = std::exchange(rank_, 0);
+        for (; rank_ < parts_; ++rank_)
+            each(m, [&](int64_t i, int64_t local) {
+                if (local >= 0) whole[static_cast<size_t>(i)] = all[static_cast<size_t>(rank_ * count + local)];
+            });
+        rank_ = mine;
+        out_.values.emplace_back(name, std::move(whole));
+    }
     void keep(std::string name, const void *at, size_t bytes) {
         const auto *begin = static_cast<const unsigned char *>(at);
         out_.bits.emplace_back(std::move(name), std::vector<unsigned char>(begin, begin + bytes));
     }
 
     const Draw &d_;
+    const How how_;
     Which which_;
     Intruder *intruder_;
     Outcome &out_;
+    mdlm::DType type_;
+    int64_t parts_, rank_ = 0;  // that the sequence is cut into, and which is this rank's
     Handle<mdlm_context, mdlm_context_destroy> context_;
     Handle<mdlm_block, mdlm_block_destroy> block_;
     Handle<mdlm_plan, mdlm_plan_destroy> plan_;
@@ -301,12 +371,13 @@ private:
 
 }  // namespace
 
-Outcome run(const Draw &draw, Which which, int32_t threads, Intruder *intruder) {
+Outcome run(const Draw &draw, const How &how) {
     Outcome out;
     try {
-        Run(draw, which, threads, intruder, out).all();
+        Run(draw, how, out).all();
     } catch (const std::exception &e) {
         out.failure = e.what();
+        if (how.comm != nullptr) mdlm_comm_abort(how.comm);
     }
     return out;
 }

@@ -2,14 +2,14 @@
 #pragma once
 #include <cstdint>
 
-#include "base/philox.hpp"
+#include "base/dtype.hpp"
 
 namespace mdlm_test {
 
 // Uniform in [-1, 1).
-inline double uniform(uint64_t seed, uint64_t index) {
-    const auto words = mdlm::philox4x32(seed, {uint32_t(index / 4), uint32_t(index / 4 >> 32), 0x7e57u, 0});
-    return double(words[index % 4]) / 2147483648.0 - 1.0;
-}
+double uniform(uint64_t seed, uint64_t index);
+
+// Elements 0 to count - 1 become middle + scale * uniform(seed, their index).
+void fill_uniform(mdlm::DType type, void *to, int64_t count, uint64_t seed, double scale = 1.0, double middle = 0.0);
 
 }  // namespace mdlm_test

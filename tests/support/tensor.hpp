@@ -16,7 +16,7 @@ public:
     Tensor(mdlm::DType type, int64_t count) : type_(type), count_(count), bytes_(size_t(count * mdlm::size_of(type)), std::byte{0xff}) {}
     static Tensor random(mdlm::DType type, int64_t count, uint64_t seed) {
         Tensor t(type, count);
-        for (int64_t i = 0; i < count; ++i) t.set(i, uniform(seed, uint64_t(i)));
+        fill_uniform(type, t.data(), count, seed);
         return t;
     }
     mdlm::DType type() const { return type_; }

@@ -20,7 +20,8 @@ inline Words tiny(const Words &more = {}) {
 }
 
 inline mdlm::tools::bench::Measurement measured(const mdlm::tools::bench::Options &options) {
-    return mdlm::tools::bench::measure(options, mdlm::tools::bench::settings_of(options), [](int64_t, int64_t, const std::string &) {});
+    mdlm::tools::Ranks ranks("test");
+    return mdlm::tools::bench::measure(ranks, options, mdlm::tools::bench::settings_of(options), [](int64_t, int64_t, const std::string &) {});
 }
 
 }  // namespace bench_test

@@ -84,6 +84,32 @@ TEST_CASE("bench: overhead is the median of ratios within a repeat, not a ratio 
     CHECK(std::isnan(alone.predicted_overhead));
 }
 
+TEST_CASE("bench: ranks against one rank, and the time in collectives") {
+    Options o = parse(tiny({"--tensor-model-parallel-size=2"}));
+    Measured group = made("none", o, {11, 24, 36});
+    for (Step &step : group.steps) {
+        step.ops[{"all_reduce", "linear_proj", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {2, 0, 100, 3000000, 1000000};
+        step.ops[{"shard_input", "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 500000, 500000};  // no rank waits there
+    }
+    Measured one = made("one rank: none", o, {10, 20, 40});
+    one.setting.one_rank = true, one.setting.config.tensor_model_parallel_size = 1;
+    const Figures f = figures_of(group, nullptr, {1e9, {}, ""}, &one);
+    CHECK(f.against_one_rank == doctest::Approx(0.1));
+    CHECK(f.collectives_ms == doctest::Approx(3));
+    CHECK(f.collectives_share == doctest::Approx(3.0 / 24));
+    // Both ranks' 4 MFLOP in 24 ms; of which each did its half at a peak of 1 GFLOP/s.
+    CHECK(f.model_flops == doctest::Approx(8e6));
+    CHECK(f.model_flops_per_s == doctest::Approx(8e6 / 24e-3));
+    CHECK(f.of_peak == doctest::Approx(4e6 / 24e-3 / 1e9));
+    // Peaks and baselines of one rank and of several are apart.
+    for (auto &entry : one.steps[1].ops) entry.second.least_ns = 100000;
+    const std::vector<Measured> both = {group, one};
+    CHECK(peak_of(both).flops_per_s == doctest::Approx(2e9));
+    CHECK(peak_of(both, true).flops_per_s == doctest::Approx(1e10));
+    CHECK(baseline_of(both) == &both[0]);
+    CHECK(baseline_of(both, true) == &both[1]);
+}
+
 TEST_CASE("bench: the best call of any repeat is the peak") {
     const Options o = parse(tiny());
     std::vector<Measured> both = {made("a", o, {10, 10}), made("b", o, {10, 10})};

@@ -1,6 +1,8 @@
 // What mdlm bench counts is what the library says and what closed forms give. No test looks at a speed.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "../../tools/text.hpp"
 #include "bench_case.hpp"
 
@@ -97,6 +99,61 @@ TEST_CASE("bench: FLOPs by closed forms") {
     }
 }
 
+TEST_CASE("bench: ranks share the work, and their collectives are counted") {
+    const Options alone = parse(tiny());
+    const Measurement one = measured(alone);
+    const double model_flops = report_of(alone, one).figures[0].model_flops;
+    for (const bool split : {false, true}) {
+        CAPTURE(split);
+        Words words = tiny({"--sweep", "--tensor-model-parallel-size", "2", "--against-one-rank"});
+        if (split) words.push_back("--sequence-parallel");
+        const Options o = parse(words);
+        const Measurement m = measured(o);
+        CHECK(m.ranks == 2);
+        CHECK(!m.processes);
+        CHECK(m.threads_each == 2);
+        const Report r = report_of(o, m);
+        const uint64_t layers = 3, tensor = 16 * 2 * 32 * 4;  // s b h in f32
+        for (size_t i = 0; i < m.settings.size(); ++i) {
+            const Measured &s = m.settings[i];
+            CAPTURE(s.setting.name);
+            CHECK(s.memory.saved_bytes == memory_of(s.setting, s.setting.one_rank ? 4 : 2).saved_bytes);
+            CHECK(s.memory.peak_bytes == memory_of(s.setting, s.setting.one_rank ? 4 : 2).peak_bytes);
+            REQUIRE(s.steps.size() == 3);
+            CHECK(r.figures[i].model_flops == doctest::Approx(model_flops));
+            if (s.setting.one_rank) {
+                CHECK(s.stats.forward_collectives + s.stats.backward_collectives + s.stats.replayed_collectives + s.stats.gradient_collectives == 0);
+                CHECK(r.figures[i].collectives_ms == 0);
+                CHECK(std::isnan(r.figures[i].against_one_rank));
+                continue;
+            }
+            // Two all-reduces a layer in each direction; split, a gather and a scatter in place of each.
+            const uint64_t calls = layers * (split ? 4 : 2);
+            CHECK(s.stats.forward_collectives == calls);
+            CHECK(s.stats.forward_collective_bytes == calls * tensor);
+            CHECK(s.stats.backward_collectives == calls);
+            CHECK(s.stats.backward_collective_bytes == calls * tensor);
+            CHECK(s.stats.gradient_collectives > 0);  // of qk-norm's weights, at least
+            uint64_t seen = 0;
+            for (const auto &entry : s.steps[0].ops) seen += is_collective(entry.first.op) ? entry.second.calls : 0;
+            CHECK(seen == 2 * calls + s.stats.replayed_collectives + s.stats.gradient_collectives);
+            CHECK(r.figures[i].collectives_ms > 0);
+            CHECK(r.figures[i].collectives_ms < r.figures[i].total_ms);
+            CHECK(std::isfinite(r.figures[i].against_one_rank));
+        }
+    }
+}
+
+TEST_CASE("bench: a budget's plan is the same on all ranks, whose devices were measured apart") {
+    const std::vector<Setting> full = settings_of(parse(tiny({"--tensor-model-parallel-size", "2", "--recompute-granularity", "full", "--no-baseline"})));
+    REQUIRE(full.size() == 1);
+    const uint64_t budget = memory_of(full[0], 2).peak_bytes;
+    const Measurement m = measured(parse(tiny({"--tensor-model-parallel-size", "2", "--memory-budget", std::to_string(budget), "--repeats", "1"})));
+    REQUIRE(m.settings.size() == 2);
+    CHECK(m.settings[1].memory.peak_bytes <= budget);
+    CHECK(m.settings[1].stats.saved_bytes > 0);
+}
+
 TEST_CASE("bench: the peak is that of a matmul that ran") {
     const Options o = parse(tiny());
     const Measurement m = measured(o);
@@ -118,6 +175,8 @@ TEST_CASE("bench: what the library refuses is told with the setting's name") {
     for (const Refused &r : std::vector<Refused>{
              {{"--params-dtype", "f64"}, "none: MDLM_ERROR_UNSUPPORTED"},  // only the reference has it
              {{"--seq-length", "16777216", "--micro-batch-size", "1048576", "--hidden-size", "16777216"}, "none: MDLM_ERROR_OVERFLOW"},
+             {{"--tensor-model-parallel-size", "2", "--sequence-parallel", "--seq-length", "15"}, "none: MDLM_ERROR_SHAPE"},
+             {{"--tensor-model-parallel-size", "2", "--params-dtype", "f64"}, "none: MDLM_ERROR_UNSUPPORTED"},
              {{"--cpu-offloading", "--recompute-activations"}, ""}}) {
         std::string line;
         try {

@@ -49,6 +49,42 @@ TEST_CASE("bench: JSON has every setting with its bytes and times") {
     CHECK(alone["settings"][0].count("profile") == 0);
 }
 
+TEST_CASE("bench: with ranks, tables, JSON and the timeline have collectives, and what one rank does") {
+    const Options o = parse(tiny({"--tensor-model-parallel-size=2", "--threads=1", "--against-one-rank", "--recompute-granularity=full", "--profile"}));
+    const Measurement m = measured(o);
+    const Report r = report_of(o, m);
+    const std::string text = table_of(r);
+    for (const char *part : {"2 threads with 1 thread each; one rank: 2 threads", "vs one rank", "one rank: full uniform 1", "parameter gradients", "6, 24.0 KiB",
+                             "all_reduce ", "a rank, by"}) {
+        CAPTURE(std::string(part));
+        CHECK(text.find(part) != std::string::npos);
+    }
+    const json all = json::parse(json_of(r));
+    CHECK(all["tensor_model_parallel_size"] == 2);
+    CHECK(all["ranks_are"] == "threads");
+    CHECK(all["threads_of_each_rank"] == 1);
+    CHECK(all["one_rank_peak"]["flops_per_s"] > 0);
+    REQUIRE(all["settings"].size() == 4);
+    const json &full = all["settings"][1];
+    CHECK(full["ranks"] == 2);
+    CHECK(full["one_rank"] == "one rank: full uniform 1");
+    CHECK(full["against_one_rank"].is_number());
+    CHECK(full["stats"]["forward_collectives"] == 6);
+    CHECK(full["stats"]["forward_collective_bytes"] == 6 * 4096);
+    CHECK(full["stats"]["replayed_collectives"] == m.settings[1].stats.replayed_collectives);
+    CHECK(full["stats"]["gradient_collective_bytes"] == m.settings[1].stats.gradient_collective_bytes);
+    CHECK(full["collectives_ms"] > 0);
+    CHECK(all["settings"][3]["ranks"] == 1);
+    CHECK(all["settings"][3].count("one_rank") == 0);
+    size_t reductions = 0;
+    for (const json &e : json::parse(trace_of(m)))
+        if (e["pid"] == 0 && e["name"].get<std::string>().find("all_reduce ") == 0) {
+            ++reductions;
+            CHECK(e["cat"] == "transfer");
+        }
+    CHECK(reductions == 12);
+}
+
 TEST_CASE("bench: tables have a row for every setting, point and op") {
     const Options o = parse({"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1", "--seq-length=8", "--repeats=2", "--threads=1",
                              "--curve=micro-batch-size", "--points=1,3", "--profile"});

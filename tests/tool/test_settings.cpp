@@ -91,6 +91,42 @@ TEST_CASE("bench: a sweep has every recompute setting once, and all are settings
     CHECK(std::count(plain.begin(), plain.end(), "full block 1") == 0);
 }
 
+TEST_CASE("bench: with ranks, inputs are distributed too where that is allowed, and one rank may be run beside them") {
+    const std::vector<std::string> alone = names(tiny({"--sweep"})), split = names(tiny({"--sweep", "--tensor-model-parallel-size=2", "--sequence-parallel"})),
+                                   grouped = names(tiny({"--sweep", "--tensor-model-parallel-size=2"}));
+    CHECK(split == alone);
+    CHECK(grouped.size() == alone.size() + 5);  // three of uniform, two of block
+    for (const std::string &name : alone) {
+        CAPTURE(name);
+        const bool full = name.substr(0, 4) == "full";
+        CHECK(std::count(grouped.begin(), grouped.end(), name) == 1);
+        CHECK(std::count(grouped.begin(), grouped.end(), name + " distributed") == (full ? 1 : 0));
+    }
+    for (const Words &more : {Words{"--sweep"}, Words{"--sequence-parallel", "--recompute-granularity=full"}, Words{"--curve=seq-length", "--points=4,8"}}) {
+        Words words = tiny({"--tensor-model-parallel-size=2", "--against-one-rank"});
+        words.insert(words.end(), more.begin(), more.end());
+        const std::vector<Setting> all = settings_of(parse(words));
+        for (const Setting &s : all) {
+            CAPTURE(s.name);
+            CHECK(mdlm_config_validate(&s.config) == MDLM_OK);
+            CHECK(s.config.tensor_model_parallel_size == (s.one_rank ? 1 : 2));
+            CHECK(s.one_rank == (s.against < 0));
+            if (s.one_rank) continue;
+            REQUIRE(static_cast<size_t>(s.against) < all.size());
+            const Setting &other = all[static_cast<size_t>(s.against)];
+            CHECK(other.one_rank);
+            CHECK(other.seq_length == s.seq_length);
+            CHECK(other.config.recompute_granularity == s.config.recompute_granularity);
+            CHECK(other.config.recompute_method == s.config.recompute_method);
+            CHECK(other.config.recompute_num_layers == s.config.recompute_num_layers);
+            CHECK(other.config.recompute_modules == s.config.recompute_modules);
+        }
+    }
+    const std::vector<std::string> pair = names(tiny({"--tensor-model-parallel-size=2", "--against-one-rank", "--recompute-granularity=full",
+                                                      "--recompute-method=block", "--recompute-num-layers=2", "--distribute-saved-activations"}));
+    CHECK(pair == std::vector<std::string>{"none", "full block 2 distributed", "one rank: none", "one rank: full block 2"});
+}
+
 TEST_CASE("bench: a curve keeps the tokens, or the sequence length") {
     const std::vector<Setting> by_seq = settings_of(parse(tiny({"--curve", "seq-length", "--points", "4,8,32"})));
     REQUIRE(by_seq.size() == 3);
@@ -138,6 +174,11 @@ TEST_CASE("bench: words that cannot be used are refused in one line that names t
                                                  {{"--sweep", "--recompute-granularity", "full"}, "--sweep"},
                                                  {{"--sweep", "--no-baseline"}, "--no-baseline"},
                                                  {{"--svg", "x.svg"}, "--svg"},
+                                                 {{"--against-one-rank"}, "--tensor-model-parallel-size"},
+                                                 {{"--tensor-model-parallel-size", "0"}, "tensor_model_parallel_size"},
+                                                 {{"--tensor-model-parallel-size", "4"}, "num_query_groups"},
+                                                 {{"--tensor-model-parallel-size", "2", "--against-one-rank", "--memory-budget", "1GiB"}, "--memory-budget"},
+                                                 {{"--tensor-model-parallel-size", "2", "--sweep", "--distribute-saved-activations"}, "--sweep"},
                                                  {{"--recompute-granularity", "half"}, "half"},
                                                  {{"--num-query-groups", "3"}, "num_query_groups"},
                                                  {{"--params-dtype", "f16"}, "f16"}}) {

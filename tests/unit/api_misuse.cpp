@@ -206,6 +206,7 @@ TEST_CASE("parameters: indices, boxes, parts, sizes, dtypes") {
         CHECK_FAILS(mdlm_param_bind(rig.block, index, nullptr, nullptr), MDLM_ERROR_ARGUMENT, "index");
         CHECK_FAILS(mdlm_param_write(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
         CHECK_FAILS(mdlm_param_read(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
+        CHECK_FAILS(mdlm_param_gather(rig.block, index, 0, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
     }
     CHECK_FAILS(mdlm_param_find(rig.block, "layers.0.no_such_thing", &found), MDLM_ERROR_NOT_FOUND, "no_such_thing");
     CHECK(found == 77);

@@ -19,6 +19,7 @@ TEST_CASE("init functions: NULL and a size that cannot hold the size") {
         CHECK(v.struct_size == sizeof v);                                  \
     } while (0)
     TRY_INIT(config);
+    TRY_INIT(comm_table);
     TRY_INIT(context_desc);
     TRY_INIT(context_stats);
     TRY_INIT(shape);
@@ -172,6 +173,8 @@ TEST_CASE("NULL in functions on blocks and parameters") {
     CHECK_NULL(mdlm_param_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values), "host");
     CHECK_NULL(mdlm_param_grad_read(nullptr, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values, sizeof values), "block");
     CHECK_NULL(mdlm_param_grad_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values), "host");
+    CHECK_NULL(mdlm_param_gather(nullptr, 0, 0, MDLM_DTYPE_F32, values, 64), "block");
+    CHECK_NULL(mdlm_param_gather(rig.block, 0, 0, MDLM_DTYPE_F32, nullptr, 64), "host");
     CHECK_NULL(mdlm_params_changed(nullptr), "block");
     CHECK_NULL(mdlm_zero_grads(nullptr), "block");
     CHECK_NULL(mdlm_block_io(nullptr, &rig.batch, &io), "block");

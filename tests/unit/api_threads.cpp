@@ -104,6 +104,7 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
         self.note(mdlm_param_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_write(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_grad_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
+        self.note(mdlm_param_gather(r.block, 0, 0, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_block_memory(r.block, &memory));
         self.note(mdlm_block_plan(r.block, &r.shape, &plan));
         self.note(mdlm_block_io(r.block, &r.batch, &io));
@@ -123,7 +124,7 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
     };
     REQUIRE_OK(mdlm_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
-    CHECK(pool.seen.size() == 32);
+    CHECK(pool.seen.size() == 33);
     for (size_t i = 0; i < pool.seen.size(); ++i) {
         CAPTURE(i);
         CHECK(pool.seen[i] == MDLM_ERROR_BUSY);

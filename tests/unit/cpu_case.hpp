@@ -46,7 +46,7 @@ public:
 
     void *in(mdlm::DType type, int64_t count, uint64_t seed, double scale = 1.0, double middle = 0.0) {
         Block &b = add(type, count);
-        for (int64_t i = 0; i < count; ++i) mdlm::store(type, b.data(), i, middle + scale * uniform(seed, uint64_t(i)));
+        fill_uniform(type, b.data(), count, seed, scale, middle);
         return b.data();
     }
     void *out(mdlm::DType type, int64_t count) {

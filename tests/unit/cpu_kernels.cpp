@@ -72,8 +72,7 @@ TEST_CASE("cpu: our own product has the same bits in whole and in parts") {
             const bool at = (layout & 1) != 0, bt = (layout & 2) != 0;
             Block a(type, m * k, 0), b(type, k * n, 0), whole(type, m * n, 0), parts(type, m * n, 0);
             Block scratch(DType::f32, cpu::own_workspace(type) / 4, 0);
-            for (Block *x : {&a, &b})
-                for (int64_t i = 0; i < x->count(); ++i) store(x->type(), x->data(), i, uniform(x == &a ? 3 : 4, uint64_t(i)));
+            for (Block *x : {&a, &b}) fill_uniform(x->type(), x->data(), x->count(), x == &a ? 3 : 4);
             cpu::Matmul product{type, type, m, n, k, at, bt, at ? m : k, bt ? k : n, n, false, false};
             cpu::run_own(product, {a.data(), b.data(), nullptr, whole.data()}, static_cast<float *>(scratch.data()));
             const auto from = [&](Block &x, int64_t index) { return static_cast<char *>(x.data()) + index * size_of(type); };
@@ -95,8 +94,7 @@ TEST_CASE("cpu: our own product, on every layout") {
             const bool at = (layout & 1) != 0, bt = (layout & 2) != 0;
             Block a(type, m * k, 0), b(type, k * n, 0), bias(type, n, 0), c(DType::f32, m * n, 0), expected(DType::f32, m * n, 0);
             Block scratch(DType::f32, cpu::own_workspace(type) / 4, 0);
-            for (Block *x : {&a, &b, &bias, &c, &expected})
-                for (int64_t i = 0; i < x->count(); ++i) store(x->type(), x->data(), i, uniform(9, uint64_t(i)));
+            for (Block *x : {&a, &b, &bias, &c, &expected}) fill_uniform(x->type(), x->data(), x->count(), 9);
             for (int64_t i = 0; i < m; ++i)
                 for (int64_t j = 0; j < n; ++j) {
                     double sum = expected[i * n + j] + bias[j];

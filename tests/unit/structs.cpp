@@ -121,6 +121,7 @@ TEST_CASE("structs: sizes that cannot be") {
 
 TEST_CASE("structs: every init function says what its macro says") {
     CHECK_INIT(mdlm_config, MDLM_CONFIG_INIT);
+    CHECK_INIT(mdlm_comm_table, MDLM_COMM_TABLE_INIT);
     CHECK_INIT(mdlm_context_desc, MDLM_CONTEXT_DESC_INIT);
     CHECK_INIT(mdlm_context_stats, MDLM_CONTEXT_STATS_INIT);
     CHECK_INIT(mdlm_shape, MDLM_SHAPE_INIT);
@@ -141,7 +142,7 @@ TEST_CASE("version, status names, error line") {
         {0, "MDLM_OK"},           {1, "MDLM_ERROR_ARGUMENT"},  {2, "MDLM_ERROR_CONFIG"},  {3, "MDLM_ERROR_SHAPE"},
         {4, "MDLM_ERROR_OVERFLOW"}, {5, "MDLM_ERROR_FORMAT"},  {6, "MDLM_ERROR_NOT_FOUND"}, {20, "MDLM_ERROR_STATE"},
         {21, "MDLM_ERROR_BUSY"},  {40, "MDLM_ERROR_MEMORY"},   {41, "MDLM_ERROR_BUDGET"}, {42, "MDLM_ERROR_THREAD"},
-        {43, "MDLM_ERROR_DEVICE"}, {44, "MDLM_ERROR_CALLBACK"}, {60, "MDLM_ERROR_UNSUPPORTED"}, {90, "MDLM_ERROR_INTERNAL"}};
+        {43, "MDLM_ERROR_DEVICE"}, {44, "MDLM_ERROR_CALLBACK"}, {45, "MDLM_ERROR_COMM"}, {60, "MDLM_ERROR_UNSUPPORTED"}, {90, "MDLM_ERROR_INTERNAL"}};
     for (const auto &[value, name] : names) CHECK(std::string(mdlm_status_name(value)) == name);
     CHECK(std::string(mdlm_status_name(7)) == "unknown status");
     CHECK(std::string(mdlm_status_name(-1)) == "unknown status");

@@ -1,8 +1,8 @@
 #include <cstdio>
-#include <sched.h>
 
 #include "../text.hpp"
 #include "command.hpp"
+#include "mpi.hpp"
 #include "run.hpp"
 
 namespace mdlm::tools {
@@ -23,6 +23,7 @@ OUTPUT
     api       its API version, and that of the header this program was compiled with
     device    one line: kind, threads, instruction set, matmul library, what each dtype runs on
     threads   of the pool
+    mpi       the MPI library that bench and check run processes with under its mpirun; "no" in a build without
 )";
 
 int info_command(const std::vector<std::string> &list) {
@@ -42,18 +43,18 @@ int info_command(const std::vector<std::string> &list) {
     std::string line(length + 1, '\0');
     if (mdlm_context_info(context.get(), line.data(), line.size(), &length) != MDLM_OK) bad("mdlm info: %s", mdlm_last_error());
     line.resize(length);
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
     // The reference device runs on the thread that calls it.
     if (device == MDLM_DEVICE_REFERENCE) threads = 1;
-    else if (threads == 0) threads = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    else if (threads == 0) threads = cores();
+    const std::string mpi = mpi::about();
 
     if (json)
-        std::printf("{\"version\": %s, \"api_version\": %d, \"header_api_version\": %d, \"device\": %s, \"threads\": %d}\n",
-                    json_string(mdlm_version()).c_str(), mdlm_api_version(), MDLM_API_VERSION, json_string(line).c_str(), threads);
+        std::printf("{\"version\": %s, \"api_version\": %d, \"header_api_version\": %d, \"device\": %s, \"threads\": %d, \"mpi\": %s}\n",
+                    json_string(mdlm_version()).c_str(), mdlm_api_version(), MDLM_API_VERSION, json_string(line).c_str(), threads,
+                    mpi.empty() ? "null" : json_string(mpi).c_str());
     else
-        std::printf("version  %s\napi      %d (header %d)\ndevice   %s\nthreads  %d\n", mdlm_version(), mdlm_api_version(), MDLM_API_VERSION,
-                    line.c_str(), threads);
+        std::printf("version  %s\napi      %d (header %d)\ndevice   %s\nthreads  %d\nmpi      %s\n", mdlm_version(), mdlm_api_version(),
+                    MDLM_API_VERSION, line.c_str(), threads, mpi.empty() ? "no" : mpi.c_str());
     return exit_fine;
 }
 

@@ -6,6 +6,8 @@
 #include "../text.hpp"
 #include "command.hpp"
 #include "mdlm/mdlm.h"
+#include "mpi.hpp"
+#include "ranks.hpp"
 
 namespace mdlm::tools {
 namespace {
@@ -18,6 +20,7 @@ SYNOPSIS
     mdlm check [OPTION...] [CONFIG FLAG...] DIR...
     mdlm bench [OPTION...] CONFIG FLAG...
     mdlm plan  [OPTION...]
+    mpirun -n T mdlm check|bench ...
     mdlm --help | --version
     mdlm COMMAND --help
 
@@ -26,6 +29,8 @@ COMMANDS
     check    runs golden cases and says how far the results are from theirs
     bench    times forward and backward, and says what replay costs and where the time goes
     plan     the plan with the least extra time that fits a budget of bytes, or all of them
+
+    check and bench run the block on several ranks with --tensor-model-parallel-size, as threads, or as the processes that mpirun starts.
 
 EXIT STATUS
     0  fine
@@ -66,13 +71,17 @@ int run(const std::vector<std::string> &words) {
 int main(int argc, char **argv) {
     using namespace mdlm::tools;
     int status = exit_bad;
+    std::string line;
     try {
         status = run({argv + std::min(argc, 1), argv + argc});
     } catch (const Bad &error) {
-        std::fprintf(stderr, "%s\n", error.what());
+        line = error.what();
     } catch (const std::exception &error) {
-        std::fprintf(stderr, "mdlm: %s\n", one_line(error.what()).c_str());
+        line = "mdlm: " + one_line(error.what());
     }
+    // Of processes that run together, all fail and one says why; it has done so before any of them passes the end of MPI and exits.
+    if (!line.empty() && launched().rank == 0) std::fprintf(stderr, "%s\n", line.c_str());
+    mpi::end();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
         std::fputs("mdlm: standard output could not be written\n", stderr);
         return exit_bad;

@@ -14,11 +14,12 @@ void must(const Case &c, mdlm_status status) {
     if (status != MDLM_OK) bad("%s: %s: %s", c.folder.c_str(), mdlm_status_name(status), mdlm_last_error());
 }
 
-// Device memory for one [s, b, h] array, and its host image.
+// Device memory for this rank's part of an [s, b, h] array, which is all of it or, with sequence parallelism, tokens s / t; and its host image.
 class Buffer {
 public:
-    Buffer(const Case &c, mdlm_context *context, const mdlm_io &io, bool batch_first)
-        : case_(c), context_(context), type_(io.dtype), batch_first_(batch_first), host_(io.bytes) {
+    Buffer(const Case &c, mdlm_context *context, const Rank &rank, const mdlm_io &io, bool batch_first)
+        : case_(c), context_(context), rank_(rank), type_(io.dtype), batch_first_(batch_first), tokens_(static_cast<size_t>(io.shape[batch_first ? 1 : 0])),
+          host_(io.bytes) {
         must(c, mdlm_context_alloc(context, host_.size(), &device_));
     }
     ~Buffer() { mdlm_context_free(context_, device_, host_.size()); }
@@ -27,50 +28,57 @@ public:
 
     void *device() const { return device_; }
     void write(const Array &array) {
-        each([&](size_t at, size_t i) { store(type_, host_.data() + at * dtype_size(type_), array.values[i]); });
+        const size_t first = is_part() ? static_cast<size_t>(rank_.rank) * values() : 0;
+        each([&](size_t at, size_t i) { store(type_, host_.data() + at * dtype_size(type_), array.values[first + i]); });
         must(case_, mdlm_context_copy(context_, device_, host_.data(), host_.size()));
     }
+    // All of the array.
     std::vector<double> read() {
-        std::vector<double> values(host_.size() / dtype_size(type_));
+        std::vector<double> part(values());
         must(case_, mdlm_context_copy(context_, host_.data(), device_, host_.size()));
-        each([&](size_t at, size_t i) { values[i] = load(type_, host_.data() + at * dtype_size(type_)); });
-        return values;
+        each([&](size_t at, size_t i) { part[i] = load(type_, host_.data() + at * dtype_size(type_)); });
+        return is_part() ? rank_.gather(part) : part;
     }
 
 private:
-    // f(where an element lies in the block's layout, where it lies in [s, b, h])
+    size_t values() const { return host_.size() / dtype_size(type_); }
+    bool is_part() const { return tokens_ != static_cast<size_t>(case_.seq_length); }
+    // f(where an element lies in the block's layout, where it lies in the part's [s, b, h])
     template <class F>
     void each(F f) const {
-        const auto seq = static_cast<size_t>(case_.seq_length), batch = static_cast<size_t>(case_.micro_batch_size);
-        const size_t width = host_.size() / dtype_size(type_) / (seq * batch);
-        for (size_t s = 0; s < seq; ++s)
+        const auto batch = static_cast<size_t>(case_.micro_batch_size);
+        const size_t width = values() / (tokens_ * batch);
+        for (size_t s = 0; s < tokens_; ++s)
             for (size_t b = 0; b < batch; ++b)
-                for (size_t i = 0, row = batch_first_ ? b * seq + s : s * batch + b; i < width; ++i)
+                for (size_t i = 0, row = batch_first_ ? b * tokens_ + s : s * batch + b; i < width; ++i)
                     f(row * width + i, (s * batch + b) * width + i);
     }
 
     const Case &case_;
     mdlm_context *context_;
+    const Rank &rank_;
     mdlm_dtype type_;
     bool batch_first_;
+    size_t tokens_;
     std::vector<std::byte> host_;
     void *device_ = nullptr;
 };
 
 }  // namespace
 
-Context open_context(mdlm_device_kind device, int32_t threads, mdlm_matmul matmul) {
+Context open_context(mdlm_device_kind device, int32_t threads, mdlm_matmul matmul, mdlm_comm *comm) {
     mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
     desc.device = device;
     desc.num_threads = threads;
     desc.matmul = matmul;
+    desc.comm = comm;
     mdlm_context *context = nullptr;
     const mdlm_status status = mdlm_context_create(&desc, &context);
     if (status != MDLM_OK) bad("%s: %s", mdlm_status_name(status), mdlm_last_error());
     return Context(context);
 }
 
-Outcome run_case(mdlm_context *context, const Case &c, const mdlm_config &config) {
+Outcome run_case(mdlm_context *context, const Rank &rank, const Case &c, const mdlm_config &config) {
     mdlm_block *made = nullptr;
     must(c, mdlm_block_create(context, &config, &made));
     const Block block(made);
@@ -102,7 +110,8 @@ Outcome run_case(mdlm_context *context, const Case &c, const mdlm_config &config
     mdlm_io io = MDLM_IO_INIT;
     must(c, mdlm_block_io(block.get(), &batch, &io));
     const bool batch_first = config.batch_first != 0;
-    Buffer x(c, context, io, batch_first), y(c, context, io, batch_first), dy(c, context, io, batch_first), dx(c, context, io, batch_first);
+    Buffer x(c, context, rank, io, batch_first), y(c, context, rank, io, batch_first), dy(c, context, rank, io, batch_first),
+        dx(c, context, rank, io, batch_first);
     x.write(c.input);
     dy.write(c.grad_output);
 
@@ -118,7 +127,7 @@ Outcome run_case(mdlm_context *context, const Case &c, const mdlm_config &config
     outcome.grad_input = dx.read();
     for (int64_t i = 0; i < count; ++i) {
         std::vector<double> values(c.params.at(names[static_cast<size_t>(i)]).values.size());
-        must(c, mdlm_param_grad_read(block.get(), i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
+        must(c, mdlm_param_gather(block.get(), i, 1, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
         outcome.grads.emplace(names[static_cast<size_t>(i)], std::move(values));
     }
     return outcome;

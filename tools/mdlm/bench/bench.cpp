@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <unistd.h>
 
 #include "../../text.hpp"
@@ -22,18 +23,23 @@ DESCRIPTION
     replay, in turn, and prints one row for each. With --sweep the rows are all recompute settings. Every repeat runs each setting once,
     so what disturbs the machine hits all alike; comparisons are within a repeat. All blocks use the same parameters, gradients and inputs.
 
+    With --tensor-model-parallel-size t the block runs on t ranks: threads of this program, or the processes that mpirun has started (mpirun -n 4
+    mdlm bench ...), where t may be left out. A time begins and ends when all ranks have come. Rank 0 prints, for itself where figures are of a rank.
+
 OPTIONS
     --seq-length N        s (default 1024)
     --micro-batch-size N  b (default 1)
     --device D            cpu (default) or reference
-    --threads N           threads of the library's pool (default 0: all cores that this process may use)
+    --threads N           threads of each rank's pool (default 0: all cores that this process may use, shared by its ranks and, under mpirun, by the
+                          processes on its host)
     --matmul M            auto (default), onednn or own: who multiplies on the CPU
     --device-table T      with --memory-budget: what operations cost, as mdlm plan takes it (default: the device is calibrated first)
     --repeats N           timed steps of every setting (default 9)
     --warmup N            steps before, not timed (default 1)
     --micro-batches N     the parameters count as changed once in N steps, as an optimizer would, so that what is derived from them is
                           made again (default 1)
-    --sweep               none; selective with each sensible set of modules; full with block and uniform
+    --sweep               none; selective with each sensible set of modules; full with block and uniform, both with distributed inputs too where t > 1
+    --against-one-rank    with t > 1: every setting also on one rank that has the threads of all, in turn with the others
     --no-baseline         do not run the same block without replay beside it
     --alive A             all blocks at once, or one (made anew for each step, and run once before it is timed); auto (default): all, where
                           they take at most 3/4 of the memory that is available
@@ -48,6 +54,7 @@ CONFIG FLAGS
     Every setting of the library by its Megatron flag; needed are --num-layers, --hidden-size and --num-attention-heads. For example
         mdlm bench --num-layers 4 --hidden-size 1024 --num-attention-heads 16 --ffn-hidden-size 3072 --swiglu --qk-layernorm \
             --normalization RMSNorm --disable-bias-linear --attention-mask-type no_mask --micro-batch-size 2 --sweep --svg sweep.svg
+    and --tensor-model-parallel-size 2 --sequence-parallel; --distribute-saved-activations.
 
 OUTPUT
     matmul peak   the best rate that any single matmul of the layer's own shapes reached in this run, and which it was
@@ -59,6 +66,10 @@ OUTPUT
                   shows) without the replay's, over the whole time;  of peak: the same over the matmul peak
     replay FLOPs, bytes   of the replay, as a share of those of forward and backward
     step          on a curve: time over FLOPs against the point before
+    With t > 1 bytes are of one rank, tokens/s and GFLOP/s of all, the matmul peak of one; and
+    vs one rank   time over that of the same setting on one rank, less 1: median of the ratios within a repeat
+    collectives   of one step, in calls and bytes (of the whole tensor, once), in forward, backward, replay, and of parameter gradients; ms is rank 0's
+                  time in them, which is waiting for the slowest rank, too. --profile and --trace show each (op all_reduce, ...) on rank 0
 
 EXIT STATUS
     0  fine
@@ -105,17 +116,25 @@ private:
 
 int bench_command(const std::vector<std::string> &words) {
     using namespace bench;
+    Ranks ranks("mdlm bench");
     const Options options = parse(words);
     const std::vector<Setting> settings = settings_of(options);
-    OutputFile svg("--svg", options.svg), trace("--trace", options.trace);
+    // Rank 0 writes for all.
+    std::optional<OutputFile> svg, trace;
+    ranks.together([&] {
+        svg.emplace("--svg", ranks.leads() ? options.svg : "");
+        trace.emplace("--trace", ranks.leads() ? options.trace : "");
+    });
     Measurement measurement;
     {
-        ProgressBar bar;
-        measurement = measure(options, settings, [&](int64_t done, int64_t of, const std::string &name) { bar.show(done, of, name); });
+        std::optional<ProgressBar> bar;
+        if (ranks.leads()) bar.emplace();
+        measurement = measure(ranks, options, settings, [&](int64_t done, int64_t of, const std::string &name) { bar->show(done, of, name); });
     }
+    if (!ranks.leads()) return exit_fine;
     const Report report = report_of(options, measurement);
-    if (svg.wanted()) svg.write(svg_of(plot_of(report)));
-    if (trace.wanted()) trace.write(trace_of(measurement));
+    if (svg->wanted()) svg->write(svg_of(plot_of(report)));
+    if (trace->wanted()) trace->write(trace_of(measurement));
     std::fputs((options.json ? json_of(report) : table_of(report)).c_str(), stdout);
     return exit_fine;
 }

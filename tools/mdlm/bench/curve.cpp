@@ -12,9 +12,11 @@ std::vector<CurvePoint> curve_of(const Options &o, const std::vector<Measured> &
     double flops_before = 0;
     for (size_t i = 0; i < settings.size(); ++i) {
         const Measured &m = settings[i];
+        if (m.setting.one_rank) break;  // behind all others
         const Figures f = figures_of(m, nullptr, {});
         const auto tokens = static_cast<double>(m.setting.seq_length * m.setting.micro_batch_size);
-        const double replayed = work_of(m.steps.front().ops, f.visible, MDLM_PHASE_REPLAY).matmul_flops, flops = f.model_flops + replayed;
+        const auto ranks = static_cast<double>(m.setting.config.tensor_model_parallel_size);
+        const double replayed = ranks * work_of(m.steps.front().ops, f.visible, MDLM_PHASE_REPLAY).matmul_flops, flops = f.model_flops + replayed;
         CurvePoint p;
         p.at = o.curve == Curve::seq_length ? m.setting.seq_length : m.setting.micro_batch_size;
         p.us_per_token = 1e3 * f.total_ms / tokens;

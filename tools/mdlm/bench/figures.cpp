@@ -65,12 +65,12 @@ Work work_of(const OpTotals &ops, double visible, mdlm_phase phase) {
     return w;
 }
 
-Peak peak_of(const std::vector<Measured> &settings) {
+Peak peak_of(const std::vector<Measured> &settings, bool one_rank) {
     Peak peak;
     for (const Measured &m : settings)
         for (const Step &step : m.steps)
             for (const auto &[key, total] : step.ops) {
-                if (key.work != MDLM_WORK_MATMUL) continue;
+                if (key.work != MDLM_WORK_MATMUL || m.setting.one_rank != one_rank) continue;
                 const double flops = static_cast<double>(total.flops) / static_cast<double>(total.calls);
                 const double rate = flops / (1e-9 * static_cast<double>(std::max<int64_t>(total.least_ns, 1)));
                 if (rate > peak.flops_per_s) peak = {rate, key, m.setting.name};
@@ -78,18 +78,33 @@ Peak peak_of(const std::vector<Measured> &settings) {
     return peak;
 }
 
-const Measured *baseline_of(const std::vector<Measured> &settings) {
+bool is_collective(const std::string &op) {
+    return op == "all_reduce" || op == "all_gather" || op == "reduce_scatter" || op == "all_reduce_gradients" || op == "gather_input";
+}
+
+const Measured *baseline_of(const std::vector<Measured> &settings, bool one_rank) {
     for (const Measured &m : settings)
-        if (m.setting.config.recompute_granularity == MDLM_RECOMPUTE_NONE) return &m;
+        if (m.setting.one_rank == one_rank && m.setting.config.recompute_granularity == MDLM_RECOMPUTE_NONE) return &m;
     return nullptr;
 }
 
-Figures figures_of(const Measured &m, const Measured *baseline, const Peak &peak) {
+Figures figures_of(const Measured &m, const Measured *baseline, const Peak &peak, const Measured *one_rank) {
     Figures f;
     const auto ms = [](int64_t ns) { return 1e-6 * static_cast<double>(ns); };
     f.forward_ms = median_over(m, [&](size_t r) { return ms(m.steps[r].forward_ns); });
     f.backward_ms = median_over(m, [&](size_t r) { return ms(m.steps[r].backward_ns); });
     f.total_ms = median_over(m, [&](size_t r) { return ms(m.steps[r].total_ns()); });
+    f.collectives_ms = median_over(m, [&](size_t r) {
+        int64_t ns = 0;
+        for (const auto &[key, total] : m.steps[r].ops)
+            if (is_collective(key.op)) ns += total.ns;
+        return ms(ns);
+    });
+    f.collectives_share = f.collectives_ms / f.total_ms;
+    f.against_one_rank = unknown;
+    if (one_rank != nullptr)
+        f.against_one_rank = median_over(
+            m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / static_cast<double>(one_rank->steps[r].total_ns()) - 1; });
     f.overhead = f.predicted_overhead = unknown;
     if (baseline != nullptr) {
         const auto base = [&](size_t r) { return static_cast<double>(baseline->steps[r].total_ns()); };
@@ -102,10 +117,12 @@ Figures figures_of(const Measured &m, const Measured *baseline, const Peak &peak
                replay = work_of(ops, f.visible, MDLM_PHASE_REPLAY);
     const double seconds = 1e-3 * f.total_ms;
     f.tokens_per_s = static_cast<double>(m.setting.seq_length * m.setting.micro_batch_size) / seconds;
-    f.model_flops = forward.matmul_flops + backward.matmul_flops;
+    // Linears and heads are shared evenly.
+    const auto ranks = static_cast<double>(m.setting.config.tensor_model_parallel_size);
+    f.model_flops = ranks * (forward.matmul_flops + backward.matmul_flops);
     f.model_flops_per_s = f.model_flops / seconds;
-    f.hardware_flops_per_s = (f.model_flops + replay.matmul_flops) / seconds;
-    f.of_peak = f.model_flops_per_s / peak.flops_per_s;
+    f.hardware_flops_per_s = (f.model_flops + ranks * replay.matmul_flops) / seconds;
+    f.of_peak = f.model_flops_per_s / ranks / peak.flops_per_s;
     f.replayed_flops = replay.flops, f.replayed_bytes = replay.bytes;
     f.replayed_flops_share = replay.flops / (forward.flops + backward.flops);
     f.replayed_bytes_share = replay.bytes / (forward.bytes + backward.bytes);

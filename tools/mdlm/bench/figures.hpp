@@ -21,19 +21,25 @@ struct Work {
 };
 Work work_of(const OpTotals &ops, double visible, mdlm_phase phase);
 
-// The best rate that a matmul of the measurement has reached, in any call.
+// The best rate that a matmul of the measurement has reached on rank 0, in any call: of settings for one rank, or of the others.
 struct Peak {
     double flops_per_s = 0;  // 0: nothing was timed
     OpKey op;
     std::string setting;
 };
-Peak peak_of(const std::vector<Measured> &settings);
+Peak peak_of(const std::vector<Measured> &settings, bool one_rank = false);
 
-// Medians over the repeats. What compares with the baseline is the median of ratios within a repeat; not a number without a baseline.
+// An op in which ranks exchange data, or wait for each other to do so.
+bool is_collective(const std::string &op);
+
+// Medians over the repeats. What compares with another setting is the median of ratios within a repeat; not a number without one. Rates are of
+// all ranks together; FLOPs, bytes and times of ops are rank 0's.
 struct Figures {
     double forward_ms = 0, backward_ms = 0, total_ms = 0;
     double overhead = 0;            // time over the baseline's, less 1
     double predicted_overhead = 0;  // the replayed ops at the times that the same ops took in the forward, over the baseline's time
+    double against_one_rank = 0;    // time over that of one rank with the threads of all, less 1
+    double collectives_ms = 0, collectives_share = 0;  // of a step, in collectives, waiting for others included
     double tokens_per_s = 0;
     double visible = 1;
     double model_flops = 0;         // linears and attention, forward and backward without the replay
@@ -42,9 +48,9 @@ struct Figures {
     double replayed_flops = 0, replayed_bytes = 0;              // all ops
     double replayed_flops_share = 0, replayed_bytes_share = 0;  // over forward and backward without the replay
 };
-Figures figures_of(const Measured &measured, const Measured *baseline, const Peak &peak);
+Figures figures_of(const Measured &measured, const Measured *baseline, const Peak &peak, const Measured *one_rank = nullptr);
 
-// What others are compared with: the first setting that replays nothing; nullptr if none is such.
-const Measured *baseline_of(const std::vector<Measured> &settings);
+// What others are compared with: the first setting that replays nothing; nullptr if none is such. Settings for one rank have their own.
+const Measured *baseline_of(const std::vector<Measured> &settings, bool one_rank = false);
 
 }  // namespace mdlm::tools::bench

@@ -22,7 +22,11 @@ Json stats_json(const mdlm_tape_stats &s) {
     return {{"saved_bytes", s.saved_bytes},       {"host_bytes", s.host_bytes},           {"high_water_bytes", s.high_water_bytes},
             {"forward_ops", s.forward_ops},       {"forward_flops", s.forward_flops},     {"backward_ops", s.backward_ops},
             {"backward_flops", s.backward_flops}, {"replayed_ops", s.replayed_ops},       {"replayed_flops", s.replayed_flops},
-            {"replayed_matmul_flops", s.replayed_matmul_flops}};
+            {"replayed_matmul_flops", s.replayed_matmul_flops},
+            {"forward_collectives", s.forward_collectives},   {"forward_collective_bytes", s.forward_collective_bytes},
+            {"backward_collectives", s.backward_collectives}, {"backward_collective_bytes", s.backward_collective_bytes},
+            {"replayed_collectives", s.replayed_collectives}, {"replayed_collective_bytes", s.replayed_collective_bytes},
+            {"gradient_collectives", s.gradient_collectives}, {"gradient_collective_bytes", s.gradient_collective_bytes}};
 }
 
 Json profile_json(const Profile &profile) {
@@ -50,6 +54,7 @@ Json setting_json(const Report &r, size_t i) {
     Json one = {{"name", m.setting.name},
                 {"seq_length", m.setting.seq_length},
                 {"micro_batch_size", m.setting.micro_batch_size},
+                {"ranks", m.setting.config.tensor_model_parallel_size},
                 {"memory", memory_json(m.memory)},
                 {"stats", stats_json(m.stats)},
                 {"forward_ms", f.forward_ms},
@@ -57,6 +62,8 @@ Json setting_json(const Report &r, size_t i) {
                 {"total_ms", f.total_ms},
                 {"overhead", f.overhead},
                 {"predicted_overhead", f.predicted_overhead},
+                {"collectives_ms", f.collectives_ms},
+                {"collectives_share", f.collectives_share},
                 {"tokens_per_s", f.tokens_per_s},
                 {"visible_share", f.visible},
                 {"model_flops", f.model_flops},
@@ -68,6 +75,10 @@ Json setting_json(const Report &r, size_t i) {
                 {"replayed_bytes", f.replayed_bytes},
                 {"replayed_bytes_share", f.replayed_bytes_share},
                 {"repeats", repeats_json(m)}};
+    if (m.setting.against >= 0) {
+        one["one_rank"] = r.measurement.settings[static_cast<size_t>(m.setting.against)].setting.name;
+        one["against_one_rank"] = f.against_one_rank;
+    }
     if (!r.profiles.empty()) one["profile"] = profile_json(r.profiles[i]);
     return one;
 }
@@ -79,11 +90,17 @@ std::string json_of(const Report &r) {
                 {"device", r.measurement.device},
                 {"shape", shape_text(r)},
                 {"dtype", dtype_name(r.options.config.params_dtype)},
+                {"tensor_model_parallel_size", r.options.config.tensor_model_parallel_size},
+                {"sequence_parallel", r.options.config.sequence_parallel != 0},
+                {"ranks_are", r.measurement.ranks == 1 ? "one" : r.measurement.processes ? "processes" : "threads"},
+                {"threads_of_each_rank", r.measurement.threads_each},
                 {"repeats", r.options.repeats},
                 {"warmup", r.options.warmup},
                 {"micro_batches", r.options.micro_batches},
                 {"all_alive", r.measurement.all_alive},
                 {"peak", {{"flops_per_s", r.peak.flops_per_s}, {"setting", r.peak.setting}, {"matmul", op_json(r.peak.op)}}}};
+    if (r.options.against_one_rank)
+        all["one_rank_peak"] = {{"flops_per_s", r.one_rank_peak.flops_per_s}, {"setting", r.one_rank_peak.setting}, {"matmul", op_json(r.one_rank_peak.op)}};
     Json settings = Json::array();
     for (size_t i = 0; i < r.figures.size(); ++i) settings.push_back(setting_json(r, i));
     all["settings"] = std::move(settings);

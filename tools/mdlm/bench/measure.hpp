@@ -1,4 +1,5 @@
-// Runs settings in turn and takes times: of forward, of backward, and of every op.
+// Runs settings in turn and takes times: of forward, of backward, and of every op. With several ranks a time ends when all are done; ops, memory and
+// counts are rank 0's.
 #pragma once
 #include <compare>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../ranks.hpp"
 #include "settings.hpp"
 
 namespace mdlm::tools::bench {
@@ -51,13 +53,17 @@ struct Measured {
 
 struct Measurement {
     std::string device;  // mdlm_context_info
+    int32_t ranks = 1;
+    bool processes = false;   // the ranks are processes, not threads of this one
+    int32_t threads_each = 0; // of a rank; 0: of one rank, all cores
     bool all_alive = true;
     std::vector<Measured> settings;
     std::unique_ptr<std::set<std::string>> names;  // of tensors
 };
 
-// progress is told before each step: how many are done, of how many, and whose turn it is. Throws Bad for what the library refuses.
+// progress is told before each step, by rank 0: how many are done, of how many, and whose turn it is. Throws Bad for what the library refuses.
+// In processes without rank 0 the result is empty.
 using Progress = std::function<void(int64_t done, int64_t of, const std::string &name)>;
-Measurement measure(const Options &options, const std::vector<Setting> &settings, const Progress &progress);
+Measurement measure(Ranks &ranks, const Options &options, const std::vector<Setting> &settings, const Progress &progress);
 
 }  // namespace mdlm::tools::bench

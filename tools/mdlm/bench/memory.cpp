@@ -57,10 +57,13 @@ void Shared::Piece::take(mdlm_context *from, size_t size) {
     bytes = size;
 }
 
-Shared::Shared(mdlm_context *context, const std::vector<Setting> &settings) : context_(context) {
+Shared::Shared(mdlm_context *context, const std::vector<Setting> &settings, bool one_rank) : context_(context) {
     size_t bytes = 0;
-    for (const Setting &s : settings)
-        bytes = std::max(bytes, static_cast<size_t>(s.seq_length * s.micro_batch_size * s.config.hidden_size) * dtype_size(s.config.params_dtype));
+    for (const Setting &s : settings) {
+        if (s.one_rank != one_rank) continue;
+        const int64_t parts = s.config.sequence_parallel != 0 ? s.config.tensor_model_parallel_size : 1;
+        bytes = std::max(bytes, static_cast<size_t>(s.seq_length / parts * s.micro_batch_size * s.config.hidden_size) * dtype_size(s.config.params_dtype));
+    }
     for (Piece *piece : {&x_, &y_, &dy_, &dx_}) piece->take(context, bytes);
     const mdlm_dtype type = settings[0].config.params_dtype;
     fill(x_, type, 1, 1.0);

@@ -12,15 +12,15 @@ mdlm_shape shape_of(const Setting &setting);
 // Bad, naming the setting, unless status is OK.
 void refuse(const Setting &setting, mdlm_status status);
 
-// What the settings' blocks need, all at once. Bad for a setting that the library can make no plan for.
+// What the settings' blocks need on one rank, all at once. Bad for a setting that the library can make no plan for.
 double bytes_of(const Options &options, const std::vector<Setting> &settings);
 // What can be had now without swapping; infinite where the system does not say.
 double available_bytes();
 
 class Shared {
 public:
-    // The settings are of one model: their parameters are alike. The context outlives this.
-    Shared(mdlm_context *context, const std::vector<Setting> &settings);
+    // Those of the settings that are for one rank, or the others: their parameters are alike. The context outlives this.
+    Shared(mdlm_context *context, const std::vector<Setting> &settings, bool one_rank);
     Shared(const Shared &) = delete;
     // Gives a new block the parameters (with initial values) and the gradients.
     void bind(mdlm_block *block, const Setting &setting);

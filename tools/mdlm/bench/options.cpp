@@ -7,6 +7,8 @@
 #include "../../text.hpp"
 #include "../command.hpp"
 #include "../convert.hpp"
+#include "../ranks.hpp"
+#include "settings.hpp"
 
 namespace mdlm::tools::bench {
 namespace {
@@ -78,9 +80,11 @@ void check_curve(Options &o, bool has_seq, bool has_batch) {
 void check(Options &o, bool has_seq, bool has_batch) {
     check_curve(o, has_seq, has_batch);
     const mdlm_config &c = o.config;
-    if (o.sweep && (c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.recompute_method != MDLM_METHOD_NONE || c.recompute_num_layers != 0 ||
-                    c.recompute_modules != 0))
-        bad("mdlm bench: --sweep: expected no recompute settings beside it, it runs them all");
+    if (o.sweep && recomputes(c)) bad("mdlm bench: --sweep: expected no recompute settings beside it, it runs them all");
+    if (o.against_one_rank && c.tensor_model_parallel_size == 1)
+        bad("mdlm bench: --against-one-rank: expected --tensor-model-parallel-size of at least 2 too, seen 1");
+    if (o.against_one_rank && c.memory_budget != 0)
+        bad("mdlm bench: --against-one-rank: expected no --memory-budget beside it, ranks and one rank need different bytes");
     if (!o.baseline && (o.sweep || o.curve != Curve::none)) bad("mdlm bench: --no-baseline: expected neither --sweep nor --curve beside it");
     if (!o.svg.empty() && !o.sweep && o.curve == Curve::none) bad("mdlm bench: --svg: expected --sweep or --curve too, seen neither");
     if (mdlm_config_validate(&c) != MDLM_OK) bad("mdlm bench: %s", mdlm_last_error());
@@ -93,6 +97,7 @@ const char *name_of(Curve curve) { return curve == Curve::seq_length ? "seq-leng
 
 Options parse(const std::vector<std::string> &list_of_words) {
     Options o;
+    o.config.tensor_model_parallel_size = not_said;
     bool has_seq = false, has_batch = false;
     std::string value;
     for (Words words(list_of_words); !words.done();) {
@@ -116,11 +121,13 @@ Options parse(const std::vector<std::string> &list_of_words) {
         else if (words.option("--trace", &value)) o.trace = value;
         else if (words.flag("--sweep")) o.sweep = true;
         else if (words.flag("--no-baseline")) o.baseline = false;
+        else if (words.flag("--against-one-rank")) o.against_one_rank = true;
         else if (words.flag("--profile")) o.profile = true;
         else if (words.flag("--json")) o.json = true;
         else if (config_flags(&o.config, list_of_words, words.place(), &used)) words.skip(used);
         else bad("mdlm bench: expected an option or a config flag, seen '%s' (see mdlm bench --help)", words.peek().c_str());
     }
+    o.config.tensor_model_parallel_size = group_size("mdlm bench", o.config.tensor_model_parallel_size);
     check(o, has_seq, has_batch);
     return o;
 }

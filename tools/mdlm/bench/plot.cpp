@@ -30,6 +30,7 @@ Chart sweep_plot(const Report &r) {
         full{"full", "#c4561a", false, false, true, {}};
     for (size_t i = 0; i < r.figures.size(); ++i) {
         const Setting &s = r.measurement.settings[i].setting;
+        if (s.one_rank) continue;
         const mdlm_granularity g = s.config.recompute_granularity;
         Series &series = g == MDLM_RECOMPUTE_SELECTIVE ? selective : g == MDLM_RECOMPUTE_FULL ? full : none;
         const size_t blank = s.name.find(' ');  // the legend has the granularity

@@ -11,7 +11,7 @@ namespace mdlm::tools::bench {
 struct Report {
     const Options &options;
     const Measurement &measurement;
-    Peak peak;
+    Peak peak, one_rank_peak;       // the second only with --against-one-rank
     std::vector<Figures> figures;     // by setting
     std::vector<Profile> profiles;    // by setting; empty without --profile
     std::vector<CurvePoint> curve;    // empty without --curve

@@ -43,15 +43,37 @@ std::string giga(double rate) { return textf("%.1f", 1e-9 * rate); }
 
 std::string settings_table(const Report &r) {
     Table t;
-    t.row({"setting", "saved", "peak", "forward ms", "backward ms", "overhead", "predicted", "tokens/s", "GFLOP/s", "of peak", "replay FLOPs",
-           "replay bytes"});
+    std::vector<std::string> names = {"setting", "saved", "peak", "forward ms", "backward ms", "overhead", "predicted", "tokens/s", "GFLOP/s",
+                                      "of peak", "replay FLOPs", "replay bytes"};
+    if (r.options.against_one_rank) names.insert(names.begin() + 5, "vs one rank");
+    t.row(std::move(names));
     for (size_t i = 0; i < r.figures.size(); ++i) {
         const Figures &f = r.figures[i];
         const Measured &m = r.measurement.settings[i];
-        t.row({m.setting.name, bytes_text(static_cast<double>(m.memory.saved_bytes)), bytes_text(static_cast<double>(m.memory.peak_bytes)),
+        std::vector<std::string> cells = {m.setting.name, bytes_text(static_cast<double>(m.memory.saved_bytes)), bytes_text(static_cast<double>(m.memory.peak_bytes)),
                textf("%.2f", f.forward_ms), textf("%.2f", f.backward_ms), percent(f.overhead, true), percent(f.predicted_overhead, true),
                textf("%.0f", f.tokens_per_s), giga(f.model_flops_per_s), percent(f.of_peak), percent(f.replayed_flops_share),
-               percent(f.replayed_bytes_share)});
+               percent(f.replayed_bytes_share)};
+        if (r.options.against_one_rank) cells.insert(cells.begin() + 5, percent(f.against_one_rank, true));
+        t.row(std::move(cells));
+    }
+    return t.text();
+}
+
+// Calls and bytes of one step. Parameter gradients that are partial on each rank are summed apart.
+std::string collectives_table(const Report &r) {
+    const auto cell = [](uint64_t calls, uint64_t bytes) {
+        return calls == 0 ? "-" : textf("%llu, %s", static_cast<unsigned long long>(calls), bytes_text(static_cast<double>(bytes)).c_str());
+    };
+    Table t;
+    t.row({"collectives", "forward", "backward", "replay", "parameter gradients", "ms", "of the step"});
+    for (size_t i = 0; i < r.figures.size(); ++i) {
+        const Measured &m = r.measurement.settings[i];
+        if (m.setting.one_rank) continue;
+        const mdlm_tape_stats &s = m.stats;
+        t.row({m.setting.name, cell(s.forward_collectives, s.forward_collective_bytes), cell(s.backward_collectives, s.backward_collective_bytes),
+               cell(s.replayed_collectives, s.replayed_collective_bytes), cell(s.gradient_collectives, s.gradient_collective_bytes),
+               textf("%.2f", r.figures[i].collectives_ms), percent(r.figures[i].collectives_share)});
     }
     return t.text();
 }
@@ -78,10 +100,13 @@ std::string profile_table(const Measured &m, const Profile &profile) {
 }  // namespace
 
 Report report_of(const Options &options, const Measurement &measurement) {
-    Report r{options, measurement, peak_of(measurement.settings), {}, {}, {}};
-    const Measured *baseline = options.curve == Curve::none ? baseline_of(measurement.settings) : nullptr;
-    for (const Measured &m : measurement.settings) {
-        r.figures.push_back(figures_of(m, baseline, r.peak));
+    const std::vector<Measured> &all = measurement.settings;
+    Report r{options, measurement, peak_of(all), peak_of(all, true), {}, {}, {}};
+    for (const Measured &m : all) {
+        const bool alone = m.setting.one_rank;
+        const Measured *baseline = options.curve == Curve::none ? baseline_of(all, alone) : nullptr;
+        const Measured *against = m.setting.against >= 0 ? &all[static_cast<size_t>(m.setting.against)] : nullptr;
+        r.figures.push_back(figures_of(m, baseline, alone ? r.one_rank_peak : r.peak, against));
         if (options.profile) r.profiles.push_back(profile_of(m));
     }
     if (options.curve != Curve::none) r.curve = curve_of(options, measurement.settings);
@@ -118,10 +143,17 @@ std::string shape_text(const Report &r) {
 std::string table_of(const Report &r) {
     std::string text = "device       " + r.measurement.device + "\n";
     text += "shape        " + shape_text(r) + "\n";
+    const Measurement &m = r.measurement;
+    if (m.ranks > 1)
+        text += textf("ranks        %d %s with %d thread%s each%s%s\n", m.ranks, m.processes ? "processes" : "threads", m.threads_each,
+                      m.threads_each == 1 ? "" : "s", r.options.config.sequence_parallel != 0 ? ", sequence parallel" : "",
+                      r.options.against_one_rank ? textf("; one rank: %d threads", m.ranks * m.threads_each).c_str() : "");
     text += textf("repeats      %lld after %lld to warm up, settings in turn\n", static_cast<long long>(r.options.repeats),
                   static_cast<long long>(r.options.warmup));
-    text += textf("matmul peak  %s GFLOP/s, by %s (%s)\n\n", giga(r.peak.flops_per_s).c_str(), op_text(r.peak.op).c_str(), r.peak.setting.c_str());
+    text += textf("matmul peak  %s GFLOP/s%s, by %s (%s)\n\n", giga(r.peak.flops_per_s).c_str(), m.ranks > 1 ? " a rank" : "",
+                  op_text(r.peak.op).c_str(), r.peak.setting.c_str());
     text += settings_table(r);
+    if (m.ranks > 1) text += "\n" + collectives_table(r);
     if (!r.curve.empty()) text += "\n" + curve_table(r);
     for (size_t i = 0; i < r.profiles.size(); ++i) text += profile_table(r.measurement.settings[i], r.profiles[i]);
     return text;

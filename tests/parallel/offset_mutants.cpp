@@ -1,0 +1,129 @@
+// Mutants of what a rank takes for its part: of the sequence, of the heads, of an input, of a bias.
+#include <algorithm>
+
+#include "base/sizes.hpp"
+#include "mutants.hpp"
+#include "support/wrapped_device.hpp"
+
+namespace parallel {
+namespace {
+
+using mdlm_test::WrappedDevice;
+
+using Reached = std::atomic<int64_t>;
+
+class Spoiled : public WrappedDevice {
+public:
+    Spoiled(std::unique_ptr<mdlm::Device> inner, int size, Reached &reached) : WrappedDevice(std::move(inner)), size_(size), reached_(reached) {}
+
+protected:
+    int size_;
+    Reached &reached_;
+};
+
+// Dropout counts a rank's part of the sequence as if it were the first.
+class PartOfSequence final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override { inner().bias_dropout_add(moved(a)); }
+    void dropout_backward(const mdlm::DropoutBackward &a) override { inner().dropout_backward(moved(a)); }
+
+private:
+    template <class A>
+    A moved(A a) {
+        reached_ += a.dropout.on && a.tokens.first > 0;
+        a.tokens.first = 0;
+        return a;
+    }
+};
+
+// Dropout of the probabilities counts a rank's heads from 0.
+class FirstHead final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void attention_forward(const mdlm::AttentionForward &a) override { inner().attention_forward(moved(a)); }
+    void attention_backward(const mdlm::AttentionBackward &a) override { inner().attention_backward(moved(a)); }
+    void attn_softmax(const mdlm::AttnSoftmax &a) override { inner().attn_softmax(moved(a)); }
+    void attn_context(const mdlm::AttnContext &a) override { inner().attn_context(moved(a)); }
+    void attn_context_backward(const mdlm::AttnContextBackward &a) override { inner().attn_context_backward(moved(a)); }
+    void attn_softmax_backward(const mdlm::AttnSoftmaxBackward &a) override { inner().attn_softmax_backward(moved(a)); }
+
+private:
+    template <class A>
+    A moved(A a) {
+        reached_ += a.shape.dropout.on && a.shape.first_head > 0;
+        a.shape.first_head = 0;
+        return a;
+    }
+};
+
+// Every rank adds the bias before the sum.
+class BiasOnEveryRank final : public Spoiled {
+public:
+    using Spoiled::Spoiled;
+    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override {
+        if (a.bias == nullptr) return inner().bias_dropout_add(a);
+        ++reached_;
+        const int64_t rows = a.tokens.rows(), bytes = mdlm::size_of(a.dtype);
+        std::vector<char> x(static_cast<size_t>(rows * a.width * bytes));
+        for (int64_t i = 0; i < rows * a.width; ++i)
+            mdlm::store(a.dtype, x.data(), i, mdlm::load(a.dtype, a.x, i) + (size_ - 1) * mdlm::load(a.dtype, a.bias, i % a.width));
+        mdlm::BiasDropoutAdd b = a;
+        b.x = x.data();
+        inner().bias_dropout_add(b);
+    }
+};
+
+template <class D>
+class OfDevice final : public property::Intruder {
+public:
+    OfDevice(int size, Reached &reached) : size_(size), reached_(reached) {}
+    std::unique_ptr<mdlm::Device> device(std::unique_ptr<mdlm::Device> d) override { return std::make_unique<D>(std::move(d), size_, reached_); }
+
+private:
+    int size_;
+    Reached &reached_;
+};
+template <class D>
+Mutant of_device(std::string name) {
+    return {std::move(name), 2, [](int, int size, Reached &reached) { return std::make_unique<OfDevice<D>>(size, reached); }};
+}
+
+// A rank keeps another one's share of a unit's input; only the last rank, or each the next one's.
+class AnothersShare final : public property::Intruder {
+public:
+    AnothersShare(int rank, int size, bool all, Reached &reached) : rank_(rank), size_(size), all_(all), reached_(reached) {}
+    void plan(mdlm::BlockPlan &p) override {
+        const int from = (rank_ + 1) % size_;
+        if (!all_ && rank_ != size_ - 1) return;
+        for (mdlm::Entry &e : p.forward) {
+            if (e.kind != mdlm::Entry::Kind::shard_input || e.x.kind == mdlm::Place::Kind::caller) continue;
+            const mdlm::Buffer &x = e.schedule->layer->buffers[static_cast<size_t>(e.schedule->values[static_cast<size_t>(e.schedule->x)].buffer)];
+            const int64_t element = mdlm::size_of(x.dtype), share = mdlm::ceil_div(x.bytes(p.input.bound) / element, size_) * element;
+            e.x.offset += share * (from - rank_);
+            ++reached_;
+        }
+    }
+
+private:
+    int rank_, size_;
+    bool all_;
+    Reached &reached_;
+};
+Mutant anothers_share(std::string name, bool all) {
+    return {std::move(name), 2, [all](int rank, int size, Reached &reached) { return std::make_unique<AnothersShare>(rank, size, all, reached); }};
+}
+
+}  // namespace
+
+std::vector<Mutant> offset_mutants() {
+    std::vector<Mutant> all;
+    all.push_back(of_device<PartOfSequence>("dropout without the offset of a rank's part of the sequence"));
+    all.push_back(of_device<FirstHead>("dropout of the probabilities without the offset of a rank's heads"));
+    all.push_back(of_device<BiasOnEveryRank>("a bias added on every rank"));
+    all.push_back(anothers_share("the last rank keeps another one's share of an input", false));
+    all.push_back(anothers_share("every rank keeps the next one's share of an input", true));
+    return all;
+}
+
+}  // namespace parallel
