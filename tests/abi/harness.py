@@ -14,6 +14,7 @@ BUILD = os.environ.get("MDLM_BUILD_FOLDER", os.path.join(ROOT, "build"))
 CC = os.environ.get("MDLM_CC", "cc").split()
 CXX = os.environ.get("MDLM_CXX", "c++").split()
 SHARED = os.path.join(BUILD, "src", "libmdlm.so")
+MPI_SHARED = os.path.join(BUILD, "src", "comm", "mpi", "libmdlm-mpi.so")  # where this build has MPI
 ARCHIVE = os.path.join(BUILD, "src", "libmdlm.a")
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror"]
 UPDATE = "--update" in sys.argv  # writes the stored lists anew instead of comparing

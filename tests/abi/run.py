@@ -5,6 +5,7 @@ import sys
 import harness
 import test_header    # noqa: F401  compiles alone; values and layouts do not change
 import test_library   # noqa: F401  exported symbols; abidiff
+import test_mpi       # noqa: F401  the same of libmdlm-mpi
 import test_install   # noqa: F401  the header's program; a program outside the tree with pkg-config alone
 
 sys.exit(harness.main())

@@ -15,18 +15,18 @@ def program():
     return re.sub(r"^ {1,4}", "", found.group(0), flags=re.MULTILINE)
 
 
-def install(folder):
-    """Installs into folder; returns (prefix, environment with which pkg-config and the loader find it)."""
+def install(folder, described="mdlm.pc"):
+    """Installs into folder, where pkg-config's file `described` must then be; returns (prefix, environment with which pkg-config and the loader find it)."""
     run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet"], env={**os.environ, "DESTDIR": folder})
-    found = glob.glob(os.path.join(folder, "**", "mdlm.pc"), recursive=True)
+    found = glob.glob(os.path.join(folder, "**", described), recursive=True)
     assert len(found) == 1, found
     libraries = os.path.dirname(os.path.dirname(found[0]))
     environment = {**os.environ, "PKG_CONFIG_PATH": os.path.dirname(found[0]), "LD_LIBRARY_PATH": libraries}
     return libraries, environment
 
 
-def flags(environment, *options):
-    return run(["pkg-config", *options, "mdlm"], env=environment).split()
+def flags(environment, *options, name="mdlm"):
+    return run(["pkg-config", *options, name], env=environment).split()
 
 
 def expect_output(out):

@@ -145,6 +145,7 @@ void Link::miss(int32_t peer) {
     const Peer &p = peers_[static_cast<size_t>(peer)];
     if (!p.left || p.completed >= calls_) return;
     told_ = true;  // by the peer, to everyone
+    if (p.reason[0] != 0) fail(MDLM_ERROR_COMM, "%s", p.reason);
     fail(MDLM_ERROR_COMM, "rank %d has left the group", peer);
 }
 

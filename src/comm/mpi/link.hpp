@@ -106,6 +106,7 @@ private:
     struct Peer {
         bool left = false;
         int64_t completed = 0;
+        char reason[sizeof(Notice::reason)] = "";  // why it left, when that was not of its own accord
     };
 
     void begin(const Header &header, int64_t timeout_ms);

@@ -31,6 +31,7 @@ void Link::hear() {
         if (heard_.kind == Notice::left) {
             Peer &p = peers_[static_cast<size_t>(status.MPI_SOURCE)];
             p.left = true, p.completed = heard_.completed;
+            std::snprintf(p.reason, sizeof p.reason, "%.*s", static_cast<int>(sizeof p.reason) - 1, heard_.reason);
         } else if (!broken_) {
             std::snprintf(reason_, sizeof reason_, "%.*s", static_cast<int>(sizeof reason_) - 1, heard_.reason);
             broken_ = true;
