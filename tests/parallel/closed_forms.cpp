@@ -1,4 +1,5 @@
-// What a rank keeps, and what the group sends, against formulas written by hand (arXiv 2205.05198, section 4, on the library's own tensors).
+// What a rank keeps, and what the group sends, against formulas written by hand (arXiv 2205.05198, section 4, on the library's own
+// tensors).
 #include <algorithm>
 #include <cstdio>
 
@@ -15,11 +16,12 @@ using mdlm_test::expect_same;
 constexpr uint64_t hidden = 64, heads = 8, d = hidden / heads, seq = 32, batch = 2, tokens = seq * batch;
 constexpr uint64_t sbh = tokens * hidden, whole = 2 * sbh;  // elements of a layer boundary, and its bytes in bf16
 
-const Settings diffusion = {{"hidden_size", "64"}, {"num_attention_heads", "8"}, {"ffn_hidden_size", "192"}, {"normalization", "RMSNorm"},
-                            {"qk_layernorm", "1"}, {"add_bias_linear", "0"}, {"activation_func", "swiglu"}, {"attention_mask_type", "no_mask"},
-                            {"params_dtype", "bf16"}};
-const Settings gpt = {{"hidden_size", "64"}, {"num_attention_heads", "8"}, {"position_embedding_type", "none"}, {"add_qkv_bias", "1"},
-                      {"attention_backend", "unfused"}, {"params_dtype", "bf16"}};
+const Settings diffusion = {
+    {"hidden_size", "64"},   {"num_attention_heads", "8"}, {"ffn_hidden_size", "192"},    {"normalization", "RMSNorm"},
+    {"qk_layernorm", "1"},   {"add_bias_linear", "0"},     {"activation_func", "swiglu"}, {"attention_mask_type", "no_mask"},
+    {"params_dtype", "bf16"}};
+const Settings gpt = {{"hidden_size", "64"}, {"num_attention_heads", "8"},     {"position_embedding_type", "none"},
+                      {"add_qkv_bias", "1"}, {"attention_backend", "unfused"}, {"params_dtype", "bf16"}};
 
 uint64_t up(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 Settings layers(int64_t count) { return {{"num_layers", std::to_string(count)}}; }
@@ -57,7 +59,8 @@ Saved none_of_gpt(uint64_t t, bool sequence_parallel) {
     return {8 * sbh / s + 24 * sbh / t + 2 * heads * seq * tokens / t + 2 * norm, whole / s + norm};
 }
 
-void expect_saved(mdlm_comm *comm, const std::string &what, const Settings &settings, const std::vector<uint64_t> &by_layer, uint64_t final_norm) {
+void expect_saved(mdlm_comm *comm, const std::string &what, const Settings &settings, const std::vector<uint64_t> &by_layer,
+                  uint64_t final_norm) {
     const WholeResult r = run_step(comm, step_of(settings));
     uint64_t total = final_norm;
     for (size_t i = 0; i < by_layer.size(); ++i) {
@@ -78,14 +81,18 @@ std::string saved_bytes(mdlm_comm *comm, int, int size) {
         expect_saved(comm, what + "none", diffusion + layers(3) + group, {none.layer, none.layer, none.layer}, none.final_norm);
         expect_saved(comm, what + "none, GPT", gpt + layers(2) + group, {plain.layer, plain.layer}, plain.final_norm);
         expect_saved(comm, what + "full", diffusion + layers(3) + group + full("uniform", 1), {input, input, input}, none.final_norm);
-        expect_saved(comm, what + "full, units of two", diffusion + layers(3) + group + full("uniform", 2), {input, 0, input}, none.final_norm);
-        expect_saved(comm, what + "block", diffusion + layers(3) + group + full("block", 1), {input, none.layer, none.layer}, none.final_norm);
+        expect_saved(comm, what + "full, units of two", diffusion + layers(3) + group + full("uniform", 2), {input, 0, input},
+                     none.final_norm);
+        expect_saved(comm, what + "block", diffusion + layers(3) + group + full("block", 1), {input, none.layer, none.layer},
+                     none.final_norm);
         if (sp) continue;
         const uint64_t share = whole / t;
-        expect_saved(comm, "distributed", diffusion + layers(3) + group + full("uniform", 1) + distributed, {share, share, share}, none.final_norm);
-        expect_saved(comm, "distributed, units of two", diffusion + layers(3) + group + full("uniform", 2) + distributed, {share, 0, share}, none.final_norm);
-        expect_saved(comm, "distributed, block", diffusion + layers(3) + group + full("block", 1) + distributed, {share, none.layer, none.layer},
+        expect_saved(comm, "distributed", diffusion + layers(3) + group + full("uniform", 1) + distributed, {share, share, share},
                      none.final_norm);
+        expect_saved(comm, "distributed, units of two", diffusion + layers(3) + group + full("uniform", 2) + distributed, {share, 0, share},
+                     none.final_norm);
+        expect_saved(comm, "distributed, block", diffusion + layers(3) + group + full("block", 1) + distributed,
+                     {share, none.layer, none.layer}, none.final_norm);
     }
     return "";
 }
@@ -93,8 +100,14 @@ std::string saved_bytes(mdlm_comm *comm, int, int size) {
 // A share that t does not divide is padded.
 std::string padded_share(mdlm_comm *comm, int, int size) {
     WholeStep s = step_of({});
-    set_all(s.config, Settings{{"num_layers", "2"}, {"hidden_size", "515"}, {"num_attention_heads", "4"}, {"kv_channels", "4"}, {"ffn_hidden_size", "8"},
-                             {"params_dtype", "bf16"}, {"final_layernorm", "0"}} + group_of(size, false) + full("uniform", 1) + distributed);
+    set_all(s.config, Settings{{"num_layers", "2"},
+                               {"hidden_size", "515"},
+                               {"num_attention_heads", "4"},
+                               {"kv_channels", "4"},
+                               {"ffn_hidden_size", "8"},
+                               {"params_dtype", "bf16"},
+                               {"final_layernorm", "0"}} +
+                          group_of(size, false) + full("uniform", 1) + distributed);
     s.seq = 3, s.batch = 1;
     s.x.assign(3 * 515, 0.5), s.dy.assign(3 * 515, 0.25);
     const WholeResult r = run_step(comm, s);
@@ -123,9 +136,9 @@ std::vector<std::pair<int64_t, bool>> units_of(const char *method, int64_t count
     return units;
 }
 
-// Two reductions a layer forward and two backward; with sequence parallelism each is a gather and a scatter, and the inputs of two linears are gathered
-// once more for their weights' gradients. A unit makes the reductions of its layers again but the last; under sequence parallelism the
-// gathers before them too, and the last layer's gathered inputs are those that its replay made.
+// Two reductions a layer forward and two backward; with sequence parallelism each is a gather and a scatter, and the inputs of two linears
+// are gathered once more for their weights' gradients. A unit makes the reductions of its layers again but the last; under sequence
+// parallelism the gathers before them too, and the last layer's gathered inputs are those that its replay made.
 Traffic expected(int64_t num_layers, bool sp, const std::vector<std::pair<int64_t, bool>> &units, bool shards) {
     Traffic e;
     e.forward = static_cast<uint64_t>((sp ? 4 : 2) * num_layers);
@@ -134,8 +147,8 @@ Traffic expected(int64_t num_layers, bool sp, const std::vector<std::pair<int64_
         const auto n = static_cast<uint64_t>(count);
         if (sp) e.replayed += 2 * n;  // inputs of linear_qkv and linear_fc1
         if (!replays) continue;
-        e.replayed += 2 * n - 1;          // outputs of linear_proj and linear_fc2, but for the last layer's linear_fc2
-        if (sp) e.replayed += 2 * (n - 1);// a layer that runs forward again gathers for itself
+        e.replayed += 2 * n - 1;            // outputs of linear_proj and linear_fc2, but for the last layer's linear_fc2
+        if (sp) e.replayed += 2 * (n - 1);  // a layer that runs forward again gathers for itself
         if (shards) e.replayed += 1;
     }
     return e;
@@ -172,7 +185,8 @@ std::string collectives(mdlm_comm *comm, int rank, int size) {
                 const auto check = [&](const std::string &name, const Settings &on_top, Traffic e) {
                     e.gradients = (p.layer > 0 ? count : 0) + (p.final_norm > 0);
                     e.gradient_elements = p.layer * count + p.final_norm;
-                    const std::string what = std::string(is_gpt ? "GPT, " : "diffusion, ") + (sp ? "sequence parallel, " : "") + std::to_string(n) + " layers, " + name;
+                    const std::string what = std::string(is_gpt ? "GPT, " : "diffusion, ") + (sp ? "sequence parallel, " : "") +
+                                             std::to_string(n) + " layers, " + name;
                     expect_traffic(comm, what, step_of(base + on_top), e);
                     ++settings;
                 };
@@ -183,8 +197,8 @@ std::string collectives(mdlm_comm *comm, int rank, int size) {
                     for (int64_t k = 1; k <= n; ++k)
                         for (const bool shards : {false, true}) {
                             if (shards && sp) continue;
-                            check(std::string(method) + " " + std::to_string(k) + (shards ? ", distributed" : ""), full(method, k) + (shards ? distributed : Settings{}),
-                                  expected(n, sp, units_of(method, k, n), shards));
+                            check(std::string(method) + " " + std::to_string(k) + (shards ? ", distributed" : ""),
+                                  full(method, k) + (shards ? distributed : Settings{}), expected(n, sp, units_of(method, k, n), shards));
                         }
             }
     if (rank == 0) std::printf("parallel: collectives of %d settings at t = %d are those of the formulas\n", settings, size);

@@ -1,5 +1,5 @@
-// Drawn models, plans, batches and orders of passes on groups: bits do not depend on the plan, replicas have the same bits, and the numbers are
-// those of one rank.
+// Drawn models, plans, batches and orders of passes on groups: bits do not depend on the plan, replicas have the same bits, and the numbers
+// are those of one rank.
 #include <cstdio>
 #include <cstdlib>
 
@@ -27,23 +27,33 @@ std::string run_draws(mdlm_comm *comm, int rank, int size) {
     }
     const auto percent = [&](int count) { return 100.0 * count / t.draws; };
     if (rank == 0)
-        std::printf("parallel: %d draws at t = %d: bf16 %.0f %%, sequence parallel %.0f %%, sharded inputs %.0f %%, units of several layers %.0f %%, dropout "
-                    "%.0f %%, grouped queries %.0f %%, packed documents %.0f %%, batch first %.0f %%, host storage %.0f %%, several tapes %.0f %%, frozen "
+        std::printf("parallel: %d draws at t = %d: bf16 %.0f %%, sequence parallel %.0f %%, sharded inputs %.0f %%, units of several "
+                    "layers %.0f %%, dropout "
+                    "%.0f %%, grouped queries %.0f %%, packed documents %.0f %%, batch first %.0f %%, host storage %.0f %%, several tapes "
+                    "%.0f %%, frozen "
                     "parameters %.0f %%; at most %.2f of the tolerance (%s)\n",
-                    t.draws, size, percent(t.bf16), percent(t.sequence_parallel), percent(t.shards), percent(t.units_of_several), percent(t.dropout),
-                    percent(t.grouped), percent(t.packed), percent(t.batch_first), percent(t.host), percent(t.tapes), percent(t.frozen), t.worst,
-                    t.where.c_str());
+                    t.draws, size, percent(t.bf16), percent(t.sequence_parallel), percent(t.shards), percent(t.units_of_several),
+                    percent(t.dropout), percent(t.grouped), percent(t.packed), percent(t.batch_first), percent(t.host), percent(t.tapes),
+                    percent(t.frozen), t.worst, t.where.c_str());
     if (only != nullptr || mdlm_test::sanitized) return "";  // too few for shares
     const struct {
         const char *name;
         int count, least;
-    } shares[] = {{"bf16", t.bf16, 40}, {"sequence parallelism", t.sequence_parallel, 30}, {"sharded inputs", t.shards, 15},
-                  {"units of several layers", t.units_of_several, 30}, {"dropout", t.dropout, 30}, {"grouped queries", t.grouped, 30},
-                  {"packed documents", t.packed, 30}, {"batch_first", t.batch_first, 25}, {"host storage", t.host, 15}, {"several tapes", t.tapes, 15},
+    } shares[] = {{"bf16", t.bf16, 40},
+                  {"sequence parallelism", t.sequence_parallel, 30},
+                  {"sharded inputs", t.shards, 15},
+                  {"units of several layers", t.units_of_several, 30},
+                  {"dropout", t.dropout, 30},
+                  {"grouped queries", t.grouped, 30},
+                  {"packed documents", t.packed, 30},
+                  {"batch_first", t.batch_first, 25},
+                  {"host storage", t.host, 15},
+                  {"several tapes", t.tapes, 15},
                   {"frozen parameters", t.frozen, 15}};
     for (const auto &s : shares)
         if (percent(s.count) < s.least)
-            return std::string("draws with ") + s.name + ": " + std::to_string(percent(s.count)) + " %, expected " + std::to_string(s.least);
+            return std::string("draws with ") + s.name + ": " + std::to_string(percent(s.count)) + " %, expected " +
+                   std::to_string(s.least);
     return "";
 }
 

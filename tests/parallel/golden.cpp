@@ -1,5 +1,5 @@
-// The golden cases on groups: float64 numbers from elsewhere, within the tolerances that a group of one has, and under every recompute setting the
-// bits of none.
+// The golden cases on groups: float64 numbers from elsewhere, within the tolerances that a group of one has, and under every recompute
+// setting the bits of none.
 #include <algorithm>
 #include <cstdio>
 
@@ -106,7 +106,9 @@ std::string all_settings(const Place &place, bool sequence_parallel, mdlm_comm *
             for (const Recompute &setting : recompute_settings(plain.num_layers, !sequence_parallel)) {
                 const bool first = setting.settings.empty();
                 // Of unfused attention, and under a sanitizer, what differs most.
-                if ((!fused || mdlm_test::sanitized) && !first && setting.name != "selective" && !setting.name.starts_with("full uniform 2")) continue;
+                if ((!fused || mdlm_test::sanitized) && !first && setting.name != "selective" &&
+                    !setting.name.starts_with("full uniform 2"))
+                    continue;
                 const std::string what = g.name + (fused ? ", " : ", unfused, ") + setting.name;
                 step.config = plain;
                 set_all(step.config, setting.settings);
@@ -120,8 +122,8 @@ std::string all_settings(const Place &place, bool sequence_parallel, mdlm_comm *
         }
     }
     if (rank == 0)
-        std::printf("parallel: golden, t = %d%s, %s: %d runs, at most %.2f of the tolerance (%s)\n", size, sequence_parallel ? ", sequence parallel" : "",
-                    place.name, runs, worst.share, worst.where.c_str());
+        std::printf("parallel: golden, t = %d%s, %s: %d runs, at most %.2f of the tolerance (%s)\n", size,
+                    sequence_parallel ? ", sequence parallel" : "", place.name, runs, worst.share, worst.where.c_str());
     return runs > 0 ? "" : "no case fits";
 }
 
@@ -155,10 +157,11 @@ std::vector<Case> golden_cases() {
     for (const int t : {2, 4})
         for (const bool sequence_parallel : {false, true})
             for (const Place &place : places)
-                list.push_back({"golden cases, t = " + std::to_string(t) + (sequence_parallel ? ", sequence parallel, " : ", ") + place.name, t,
-                                [&place, sequence_parallel](mdlm_comm *comm, int rank, int size) {
-                                    return all_settings(place, sequence_parallel, comm, rank, size);
-                                }});
+                list.push_back(
+                    {"golden cases, t = " + std::to_string(t) + (sequence_parallel ? ", sequence parallel, " : ", ") + place.name, t,
+                     [&place, sequence_parallel](mdlm_comm *comm, int rank, int size) {
+                         return all_settings(place, sequence_parallel, comm, rank, size);
+                     }});
     list.push_back({"golden cases: parameters from another sharding", 4, from_another_sharding});
     return list;
 }

@@ -53,24 +53,30 @@ std::string executors(mdlm_comm *comm, int rank, int size) {
         const Lifetimes lifetimes = derive(world);
         const int64_t peak = world.plan().peak_bytes;
         const DebugRun apart = run_apart(world, lifetimes);
-        if (apart.most_alive > peak) return fails("bytes alive " + std::to_string(apart.most_alive) + ", predicted " + std::to_string(peak));
+        if (apart.most_alive > peak)
+            return fails("bytes alive " + std::to_string(apart.most_alive) + ", predicted " + std::to_string(peak));
         if (apart.outcome != expected) return fails("the debug executor's bits are others");
         const ArenaRun run = run_in_arena(world, lifetimes);
         if (!run.fault.empty()) return fails(run.fault);
         if (run.outcome != expected) return fails("the bits in the arena are others");
         if (run.high_water > peak) return fails("high water " + std::to_string(run.high_water) + ", predicted " + std::to_string(peak));
-        if (world.engine().high_water_bytes != run.high_water) return fails("high_water_bytes of the block's run " + std::to_string(world.engine().high_water_bytes) + ", step by step " + std::to_string(run.high_water));
+        if (world.engine().high_water_bytes != run.high_water)
+            return fails("high_water_bytes of the block's run " + std::to_string(world.engine().high_water_bytes) + ", step by step " +
+                         std::to_string(run.high_water));
         look(world, seen);
         if (seed % 2 == 1) continue;
-        if (run.high_water != peak) return fails("high water at the reserved shape " + std::to_string(run.high_water) + ", predicted " + std::to_string(peak));
+        if (run.high_water != peak)
+            return fails("high water at the reserved shape " + std::to_string(run.high_water) + ", predicted " + std::to_string(peak));
         if (run.top_is_tensor && !run.top_written) return fails("the highest granule is a tensor's, and nothing was written there");
         ++seen.bound, seen.top_written += run.top_written;
     }
     if (rank == 0)
-        std::printf("parallel: %d plans at t = %d in watched memory: %d with partial gradients, %d with shares of inputs, %d sequence parallel, %d with workspaces of "
+        std::printf("parallel: %d plans at t = %d in watched memory: %d with partial gradients, %d with shares of inputs, %d sequence "
+                    "parallel, %d with workspaces of "
                     "collectives; the highest granule written in %d of %d at the reserved shape\n",
                     int(draws), size, seen.partial, seen.shards, seen.sequence_parallel, seen.workspaces, seen.top_written, seen.bound);
-    const bool enough = seen.partial * 4 > int(draws) && seen.shards * 10 > int(draws) && seen.workspaces * 20 > int(draws) && seen.top_written * 10 >= seen.bound * 8;
+    const bool enough = seen.partial * 4 > int(draws) && seen.shards * 10 > int(draws) && seen.workspaces * 20 > int(draws) &&
+                        seen.top_written * 10 >= seen.bound * 8;
     return enough || mdlm_test::sanitized ? "" : "the draws do not cover what a group adds";
 }
 
@@ -105,8 +111,8 @@ std::string budget(mdlm_comm *comm, int rank, int size) {
             expect_same(what + "status of a reservation with a byte less", status, here ? MDLM_ERROR_BUDGET : MDLM_ERROR_COMM);
             hold(std::string(mdlm_last_error()).find(std::to_string(memory.peak_bytes)) != std::string::npos, what + mdlm_last_error());
         };
-        refused(true);                                        // on all ranks
-        refused(rank == static_cast<int>(seed / 2) % size);   // on one, and the others are told
+        refused(true);                                       // on all ranks
+        refused(rank == static_cast<int>(seed / 2) % size);  // on one, and the others are told
         d.shape.max_bytes = memory.peak_bytes;
         OK(mdlm_block_reserve(block, &d.shape, plan));
         OK(mdlm_params_init(block, seed));

@@ -14,7 +14,8 @@ using Reached = std::atomic<int64_t>;
 
 class Spoiled : public WrappedDevice {
 public:
-    Spoiled(std::unique_ptr<mdlm::Device> inner, int size, Reached &reached) : WrappedDevice(std::move(inner)), size_(size), reached_(reached) {}
+    Spoiled(std::unique_ptr<mdlm::Device> inner, int size, Reached &reached)
+        : WrappedDevice(std::move(inner)), size_(size), reached_(reached) {}
 
 protected:
     int size_;
@@ -78,7 +79,9 @@ template <class D>
 class OfDevice final : public property::Intruder {
 public:
     OfDevice(int size, Reached &reached) : size_(size), reached_(reached) {}
-    std::unique_ptr<mdlm::Device> device(std::unique_ptr<mdlm::Device> d) override { return std::make_unique<D>(std::move(d), size_, reached_); }
+    std::unique_ptr<mdlm::Device> device(std::unique_ptr<mdlm::Device> d) override {
+        return std::make_unique<D>(std::move(d), size_, reached_);
+    }
 
 private:
     int size_;
@@ -98,7 +101,8 @@ public:
         if (!all_ && rank_ != size_ - 1) return;
         for (mdlm::Entry &e : p.forward) {
             if (e.kind != mdlm::Entry::Kind::shard_input || e.x.kind == mdlm::Place::Kind::caller) continue;
-            const mdlm::Buffer &x = e.schedule->layer->buffers[static_cast<size_t>(e.schedule->values[static_cast<size_t>(e.schedule->x)].buffer)];
+            const mdlm::Buffer &x =
+                e.schedule->layer->buffers[static_cast<size_t>(e.schedule->values[static_cast<size_t>(e.schedule->x)].buffer)];
             const int64_t element = mdlm::size_of(x.dtype), share = mdlm::ceil_div(x.bytes(p.input.bound) / element, size_) * element;
             e.x.offset += share * (from - rank_);
             ++reached_;
@@ -111,7 +115,8 @@ private:
     Reached &reached_;
 };
 Mutant anothers_share(std::string name, bool all) {
-    return {std::move(name), 2, [all](int rank, int size, Reached &reached) { return std::make_unique<AnothersShare>(rank, size, all, reached); }};
+    return {std::move(name), 2,
+            [all](int rank, int size, Reached &reached) { return std::make_unique<AnothersShare>(rank, size, all, reached); }};
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ using Instead = std::function<void(const Place &, const Call &)>;
 
 class Replaced final : public Op {
 public:
-    Replaced(std::unique_ptr<Op> inner, const mdlm::Differentiated &layer, int rank, int size, Instead instead, std::atomic<int64_t> &reached)
+    Replaced(std::unique_ptr<Op> inner, const mdlm::Differentiated &layer, int rank, int size, Instead instead,
+             std::atomic<int64_t> &reached)
         : inner_(std::move(inner)), place_{layer, *inner_, rank, size}, instead_(std::move(instead)), reached_(reached) {
         in = inner_->in, out = inner_->out, params = inner_->params;
     }
@@ -65,7 +66,8 @@ public:
 private:
     void replace(const mdlm::Differentiated &layer, std::vector<std::unique_ptr<Op>> &ops) {
         for (auto &op : ops)
-            if (wanted_({layer, *op, rank_, size_})) op = std::make_unique<Replaced>(std::move(op), layer, rank_, size_, instead_, reached_);
+            if (wanted_({layer, *op, rank_, size_}))
+                op = std::make_unique<Replaced>(std::move(op), layer, rank_, size_, instead_, reached_);
     }
     Wanted wanted_;
     Instead instead_;
@@ -74,13 +76,14 @@ private:
 };
 
 Mutant mutant(std::string name, Wanted wanted, Instead instead, int size = 2) {
-    return {std::move(name), size, [wanted = std::move(wanted), instead = std::move(instead)](int rank, int of, std::atomic<int64_t> &reached) {
+    return {std::move(name), size,
+            [wanted = std::move(wanted), instead = std::move(instead)](int rank, int of, std::atomic<int64_t> &reached) {
                 return std::make_unique<OfOps>(wanted, instead, rank, of, reached);
             }};
 }
 
-Wanted op_that_makes(const char *op, const char *tensor) {
-    return [=](const Place &p) { return std::string(p.op.name()) == op && p.out() == tensor; };
+Wanted op_that_makes(const char *op, std::string tensor) {
+    return [op, tensor = std::move(tensor)](const Place &p) { return std::string(p.op.name()) == op && p.out() == tensor; };
 }
 Wanted op_named(const char *op) {
     return [=](const Place &p) { return std::string(p.op.name()) == op; };
@@ -145,39 +148,39 @@ void half_reduced(const Place &p, const Call &c) {
 
 std::vector<Mutant> op_mutants() {
     std::vector<Mutant> all;
-    for (const char *linear : {"linear_proj", "linear_fc2"}) {
-        const std::string partial = std::string(linear) + ".partial.gradient";
-        all.push_back(mutant(std::string("the all-reduce after ") + linear + " left out", op_that_makes("all_reduce", linear), reduce_left_out));
-        all.push_back(mutant(std::string("the reduce-scatter after ") + linear + " left out", op_that_makes("reduce_scatter", linear), scatter_left_out));
-        all.push_back(mutant(std::string("the gather of the gradient before ") + linear + " left out",
-                             [partial](const Place &p) { return std::string(p.op.name()) == "all_gather" && p.out() == partial; }, gather_left_out));
+    const auto add = [&](const std::string &name, const char *op, const std::string &tensor, const Instead &instead) {
+        all.push_back(mutant("the " + name + " left out", op_that_makes(op, tensor), instead));
+    };
+    for (const std::string linear : {"linear_proj", "linear_fc2"}) {
+        add("all-reduce after " + linear, "all_reduce", linear, reduce_left_out);
+        add("reduce-scatter after " + linear, "reduce_scatter", linear, scatter_left_out);
+        add("gather of the gradient before " + linear, "all_gather", linear + ".partial.gradient", gather_left_out);
     }
-    for (const char *norm : {"input_layernorm", "pre_mlp_layernorm"}) {
-        const std::string gradient = std::string(norm) + ".gradient", gathered = std::string(norm) + ".gathered";
-        const auto makes = [](const char *op, std::string tensor) -> Wanted {
-            return [op, tensor = std::move(tensor)](const Place &p) { return std::string(p.op.name()) == op && p.out() == tensor; };
-        };
-        all.push_back(mutant(std::string("the all-reduce of the gradient of ") + norm + " left out", makes("all_reduce", gradient), reduce_left_out));
-        all.push_back(mutant(std::string("the reduce-scatter of the gradient of ") + norm + " left out", makes("reduce_scatter", gradient), scatter_left_out));
-        all.push_back(mutant(std::string("the gather of ") + norm + " left out", makes("all_gather", gathered), gather_left_out));
+    for (const std::string norm : {"input_layernorm", "pre_mlp_layernorm"}) {
+        add("all-reduce of the gradient of " + norm, "all_reduce", norm + ".gradient", reduce_left_out);
+        add("reduce-scatter of the gradient of " + norm, "reduce_scatter", norm + ".gradient", scatter_left_out);
+        add("gather of " + norm, "all_gather", norm + ".gathered", gather_left_out);
     }
     all.push_back(mutant("gathers in another order than the ranks'", op_named("all_gather"), gather_turned));
     all.push_back(mutant("sums not in rank order on one rank", op_named("all_reduce"), summed_backwards_on_one_rank, 4));
-    all.push_back(mutant("sums of gradients not in rank order on one rank", op_named("all_reduce_gradients"), summed_backwards_on_one_rank, 4));
+    all.push_back(
+        mutant("sums of gradients not in rank order on one rank", op_named("all_reduce_gradients"), summed_backwards_on_one_rank, 4));
     all.push_back(mutant("partial gradients not reduced", op_named("all_reduce_gradients"), reduce_left_out));
     all.push_back(mutant("half of the partial gradients not reduced", op_named("all_reduce_gradients"), half_reduced));
-    all.push_back(mutant("the gradients of the norms of q and k not reduced",
-                         [](const Place &p) {
-                             return std::string(p.op.name()) == "all_reduce_gradients" && p.layer.program->find("rotated_qk") != mdlm::no_buffer &&
-                                    p.layer.program->buffers[static_cast<size_t>(p.layer.program->input)].split == 1;
-                         },
-                         reduce_left_out));
-    all.push_back(mutant("accumulators reduced instead of contributions",
-                         [](const Place &p) {
-                             const std::string name = p.op.name();
-                             return name == "all_reduce_gradients" || name == "add_gradients";
-                         },
-                         accumulators_reduced));
+    all.push_back(mutant(
+        "the gradients of the norms of q and k not reduced",
+        [](const Place &p) {
+            return std::string(p.op.name()) == "all_reduce_gradients" && p.layer.program->find("rotated_qk") != mdlm::no_buffer &&
+                   p.layer.program->buffers[static_cast<size_t>(p.layer.program->input)].split == 1;
+        },
+        reduce_left_out));
+    all.push_back(mutant(
+        "accumulators reduced instead of contributions",
+        [](const Place &p) {
+            const std::string name = p.op.name();
+            return name == "all_reduce_gradients" || name == "add_gradients";
+        },
+        accumulators_reduced));
     return all;
 }
 

@@ -1,5 +1,5 @@
-// Parameters of a group: every rank has its part of what was written, whole tensors come back from all of them, and initial values are those of
-// one rank.
+// Parameters of a group: every rank has its part of what was written, whole tensors come back from all of them, and initial values are
+// those of one rank.
 #include <cmath>
 #include <limits>
 
@@ -46,8 +46,16 @@ struct Block {
 
 mdlm_config model(int t) {
     mdlm_config c = MDLM_CONFIG_INIT;
-    set_all(c, {{"num_layers", "2"}, {"layer_offset", "3"}, {"hidden_size", "24"}, {"num_attention_heads", "8"}, {"num_query_groups", "4"},
-              {"kv_channels", "6"}, {"ffn_hidden_size", "20"}, {"activation_func", "swiglu"}, {"qk_layernorm", "1"}, {"add_qkv_bias", "1"}});
+    set_all(c, {{"num_layers", "2"},
+                {"layer_offset", "3"},
+                {"hidden_size", "24"},
+                {"num_attention_heads", "8"},
+                {"num_query_groups", "4"},
+                {"kv_channels", "6"},
+                {"ffn_hidden_size", "20"},
+                {"activation_func", "swiglu"},
+                {"qk_layernorm", "1"},
+                {"add_qkv_bias", "1"}});
     set_all(c, group_of(t, false));
     return c;
 }
@@ -55,7 +63,8 @@ mdlm_config model(int t) {
 double value_of(int64_t param, int64_t element) { return static_cast<double>(param * 1000 + element % 997) / 64; }
 
 // What a rank reads of a box is what it has: over all ranks every element once, or, of a replicated parameter, on every rank.
-void read_box(const Block &b, mdlm_comm *comm, int size, int64_t i, const char *part, const int64_t *start, const int64_t *count, const Values &expected) {
+void read_box(const Block &b, mdlm_comm *comm, int size, int64_t i, const char *part, const int64_t *start, const int64_t *count,
+              const Values &expected) {
     const double none = std::numeric_limits<double>::quiet_NaN();
     const mdlm_param_desc d = b.info(i);
     Values mine(expected.size(), none), all(expected.size() * static_cast<size_t>(size));
@@ -67,9 +76,11 @@ void read_box(const Block &b, mdlm_comm *comm, int size, int64_t i, const char *
             const double seen = all[static_cast<size_t>(r) * expected.size() + e];
             if (std::isnan(seen)) continue;
             ++have;
-            hold(seen == expected[e], std::string(d.name) + ": element " + std::to_string(e) + " of a box is wrong on rank " + std::to_string(r));
+            hold(seen == expected[e],
+                 std::string(d.name) + ": element " + std::to_string(e) + " of a box is wrong on rank " + std::to_string(r));
         }
-        hold(have == (d.partition_dim < 0 ? size : 1), std::string(d.name) + ": " + std::to_string(have) + " ranks have element " + std::to_string(e));
+        hold(have == (d.partition_dim < 0 ? size : 1),
+             std::string(d.name) + ": " + std::to_string(have) + " ranks have element " + std::to_string(e));
     }
 }
 
@@ -116,7 +127,8 @@ std::string initial_values(mdlm_comm *comm, int, int size) {
     const Block one(nullptr, model(1)), b(comm, model(size));
     OK(mdlm_params_init(one.block, 77));
     OK(mdlm_params_init(b.block, 77));
-    for (int64_t i = 0; i < b.count; ++i) hold(b.gathered(i) == one.gathered(i), std::string(b.info(i).name) + ": another initial value than on one rank");
+    for (int64_t i = 0; i < b.count; ++i)
+        hold(b.gathered(i) == one.gathered(i), std::string(b.info(i).name) + ": another initial value than on one rank");
     return "";
 }
 

@@ -75,8 +75,8 @@ TEST_CASE("parallel: every mutant is reached and caught") {
         CHECK_MESSAGE(c.at > 0, "not caught, although reached in ", c.reached, " of ", most_draws, " draws: ", m.name);
         if (c.at == 0) continue;
         ++caught;
-        std::printf("  %s: caught by draw %llu, the first %d that reached it: %s\n", m.name.c_str(), static_cast<unsigned long long>(c.at), c.reached,
-                    c.what.c_str());
+        std::printf("  %s: caught by draw %llu, the first %d that reached it: %s\n", m.name.c_str(), static_cast<unsigned long long>(c.at),
+                    c.reached, c.what.c_str());
         std::fflush(stdout);
     }
     std::printf("mutants: %zu of %zu caught\n", caught, mutants.size());

@@ -144,7 +144,8 @@ private:
         if (parts_ == 1) all = mine;
         else OK(mdlm_comm_all_gather(comm_, mine.data(), all.data(), count, MDLM_DTYPE_F64, 0));
         Values whole(all.size());
-        for (int64_t r = 0; r < parts_; ++r) each(r, [&](size_t i, int64_t local) { whole[i] = all[static_cast<size_t>(r * count + local)]; });
+        for (int64_t r = 0; r < parts_; ++r)
+            each(r, [&](size_t i, int64_t local) { whole[i] = all[static_cast<size_t>(r * count + local)]; });
         return whole;
     }
 
@@ -206,9 +207,11 @@ std::vector<Recompute> recompute_settings(int64_t num_layers, bool distributable
         list.push_back({std::string("selective ") + module, {{"recompute_granularity", "selective"}, {"recompute_modules", module}}});
     for (const std::string method : {"uniform", "block"})
         for (int64_t n = 1; n <= num_layers; ++n) {
-            const Settings settings = {{"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", std::to_string(n)}};
+            const Settings settings = {
+                {"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", std::to_string(n)}};
             list.push_back({"full " + method + " " + std::to_string(n), settings});
-            if (distributable) list.push_back({list.back().name + ", distributed", settings + Settings{{"distribute_saved_activations", "1"}}});
+            if (distributable)
+                list.push_back({list.back().name + ", distributed", settings + Settings{{"distribute_saved_activations", "1"}}});
         }
     return list;
 }

@@ -39,21 +39,21 @@ struct WholeStep {
     int64_t seq = 0, batch = 0;
     std::vector<int32_t> documents;  // offsets; empty: none
     bool input_gradient = true;
-    std::vector<std::string> frozen; // names, or ends of names
+    std::vector<std::string> frozen;  // names, or ends of names
     Loading loading = Loading::whole;
     std::function<Values(const std::string &name, int64_t rows, int64_t columns)> parameter;  // columns 1 for a vector
-    Values x, dy;  // [s, b, h], whatever the block's layout
+    Values x, dy;                                                                             // [s, b, h], whatever the block's layout
     bool numbers = true;  // false: only statistics and memory are wanted
 };
 
 struct WholeResult {
-    Values y, dx;                        // [s, b, h]
-    std::map<std::string, Values> grads; // whole
-    std::map<std::string, Values> params;// gathered
-    std::vector<unsigned char> bits;     // of this rank's y, dx and gradients
+    Values y, dx;                          // [s, b, h]
+    std::map<std::string, Values> grads;   // whole
+    std::map<std::string, Values> params;  // gathered
+    std::vector<unsigned char> bits;       // of this rank's y, dx and gradients
     mdlm_tape_stats stats = MDLM_TAPE_STATS_INIT;
     mdlm_memory memory = MDLM_MEMORY_INIT;
-    std::vector<uint64_t> planned_saved; // by layer
+    std::vector<uint64_t> planned_saved;  // by layer
 };
 
 // comm NULL: a group of one. The parameters are gathered where that is asked for.

@@ -14,8 +14,8 @@ struct Piece {
     bool needed(int64_t line) const { return first <= line && line <= last; }
 };
 
-// One step, or one copy of whole tensors (entries that are no layer): then in and out correspond. Of a sharded input: a rank's share, out of the
-// whole or to be made whole by the group.
+// One step, or one copy of whole tensors (entries that are no layer): then in and out correspond. Of a sharded input: a rank's
+// share, out of the whole or to be made whole by the group.
 struct Line {
     size_t event = 0;
     const mdlm::Entry *entry = nullptr;

@@ -1,4 +1,4 @@
-// Plans for a tensor-parallel group (none runs yet): which collectives are in the program, how often each is in a schedule, and what a rank
+// Plans for a tensor-parallel group (tests/parallel runs them): which collectives are in the program, how often each is in a schedule, and what a rank
 // keeps. The formulas are those of arXiv 2205.05198, section 4, on the diffusion layer's own tensors.
 #include <doctest/doctest.h>
 

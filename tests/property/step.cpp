@@ -84,7 +84,7 @@ private:
         return mdlm::make_cpu_device(mdlm::make_own_pool(how_.threads), library ? MDLM_MATMUL_ONEDNN : MDLM_MATMUL_OWN);
     }
 
-    // This rank's part of an array [s, b, h], or [b, s, h], of numbers drawn for the whole of it. Of a float only what bf16 holds, where all is coarse.
+    // This rank's part of an array [s, b, h], or [b, s, h], of numbers drawn for the whole of it; where all is coarse, of each what bf16 holds.
     void fill(uint64_t seed, size_t micro, void *to) const {
         Random r(seed);
         each(micro, [&](int64_t, int64_t local) {
@@ -210,9 +210,9 @@ private:
         if (!borrowed) mine = Buffer(slot.bytes);
         Buffer &x = borrowed ? slot.x : mine;
         fill(d_.seed * 64 + m * 2, m, x.get());
-        const uint64_t before = mdlm_test::fnv(x.get(), slot.bytes);
+        const uint64_t before = fnv(x.get(), slot.bytes);
         OK(mdlm_block_forward(block_, &batch, x.get(), tape, y));
-        hold(mdlm_test::fnv(x.get(), slot.bytes) == before, "forward changed x");
+        hold(fnv(x.get(), slot.bytes) == before, "forward changed x");
         std::fill(documents.begin(), documents.end(), 0);
         if (!borrowed) std::memset(x.get(), 0xff, slot.bytes);
         if (intruder_ != nullptr) spent_.push_back(std::move(mine));  // a mutant may read it; for others a sanitizer sees that
@@ -262,7 +262,9 @@ private:
         mdlm_tape *tape = tapes_[slot.tape];
         if (intruder_ != nullptr) intruder_->backward(true);
         const bool borrowed = d_.shape.input_storage == MDLM_INPUT_BORROW;
-        const auto given = [&] { return mdlm_test::fnv(slot.dy.get(), in_place ? 0 : slot.bytes, mdlm_test::fnv(slot.x.get(), borrowed ? slot.bytes : 0)); };
+        const auto given = [&] {
+            return fnv(slot.dy.get(), in_place ? 0 : slot.bytes, fnv(slot.x.get(), borrowed ? slot.bytes : 0));
+        };
         const uint64_t before = given();
         OK(mdlm_block_backward(block_, tape, &options, slot.dy.get(), dx));
         hold(given() == before, "backward changed x or dy");

@@ -44,7 +44,9 @@ struct Outcome {
 
 // A failure of one rank of a group breaks the group.
 Outcome run(const Draw &draw, const How &how);
-inline Outcome run(const Draw &draw, Which which, int32_t threads, Intruder *intruder = nullptr) { return run(draw, How{which, threads, intruder}); }
+inline Outcome run(const Draw &draw, Which which, int32_t threads, Intruder *intruder = nullptr) {
+    return run(draw, How{which, threads, intruder});
+}
 
 // "" when both have the same bits, else the first thing that differs.
 std::string difference(const Outcome &a, const Outcome &b);
