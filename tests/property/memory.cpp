@@ -15,7 +15,7 @@ namespace {
 using namespace property;
 using namespace property::memory;
 
-constexpr uint64_t draws = mdlm_test::sanitized ? 120 : 400;
+constexpr uint64_t draws = mdlm_test::sanitized ? 80 : 400;
 
 // All micro-batches have exactly the reserved shape, and every pass of the plan runs.
 Draw at_the_bound(uint64_t seed) {
