@@ -43,7 +43,8 @@ clang() { step 'building (clang)'; CC=clang-14 CXX=clang++-14 configure build/cl
 sanitizers() {
     step 'building (gcc, address and undefined behaviour sanitizers)'
     # Lines for stack traces, and no variables for a debugger: a fifth of the time that the library takes to compile.
-    configure build/asan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=address,undefined -Dexamples=false -Dtools=false
+    configure build/asan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=address,undefined \
+        -Dexamples=false -Dtools=false
     build build/asan
 }
 

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "golden_support.hpp"
+#include "support/repro.hpp"
 
 namespace golden {
 namespace {
@@ -68,8 +69,12 @@ TEST_CASE("golden: recompute settings give the bits of none on the cpu") {
 }
 
 TEST_CASE("golden: recompute settings give the bits of none on the reference") {
+    int number = 0;
     for (const char *backend : {"fused", "unfused"})
-        for (const char *dtype : {"f32", "bf16", "f64"}) expect_same_bits(places[1], dtype, backend);
+        for (const char *dtype : {"f32", "bf16", "f64"}) {
+            if (mdlm_test::sanitized && number++ % 2 != 0) continue;  // every dtype once, both backends
+            expect_same_bits(places[1], dtype, backend);
+        }
 }
 
 }  // namespace golden

@@ -220,7 +220,7 @@ TEST_CASE("planner: no set of kept tensors beats the policies that are found for
 
 TEST_CASE("planner: plans for budgets give the bits of the plan that keeps everything") {
     int64_t several = 0, replaying = 0, host = 0, draws = 0;
-    for (uint64_t seed = 1; seed <= (mdlm_test::sanitized ? 60 : 150); ++seed) {
+    for (uint64_t seed = 1; seed <= (mdlm_test::sanitized ? 32 : 150); ++seed) {
         const Draw d = at_budget(seed);
         mdlm_test::repro(describe(d));
         INFO(describe(d), " budget ", d.config.memory_budget);
@@ -235,7 +235,7 @@ TEST_CASE("planner: plans for budgets give the bits of the plan that keeps every
 }
 
 TEST_CASE("planner: plans for budgets keep the memory promise, with 1 to 3 tapes in flight") {
-    for (uint64_t seed = 0; seed < (mdlm_test::sanitized ? 24 : 120); ++seed) {
+    for (uint64_t seed = 0; seed < (mdlm_test::sanitized ? 16 : 120); ++seed) {
         Draw d = bare(seed);
         d.freeze = Draw::Freeze::nothing;
         const BudgetRange range = range_of(d);

@@ -15,7 +15,7 @@ namespace {
 using namespace property;
 using namespace property::memory;
 
-constexpr uint64_t draws = mdlm_test::sanitized ? 120 : 400;
+constexpr uint64_t draws = mdlm_test::sanitized ? 80 : 400;
 
 // Every second case at the bound; the two devices in turn.
 Draw draw_of(uint64_t seed) { return seed % 2 == 0 ? at_the_bound(draw(seed)) : draw(seed); }
