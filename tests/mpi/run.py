@@ -15,7 +15,9 @@ import traceback
 
 import hosts
 
-RANKS = os.environ.get("MDLM_MPI_RANKS", "")
+PROGRAMS = os.environ.get("MDLM_MPI_PROGRAMS", "")  # the folder; "" in a build without MPI
+RANKS, NUMBERS = (os.path.join(PROGRAMS, "mdlm-test-mpi-" + name) for name in ("ranks", "numbers"))
+os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=0")  # MPI itself does not free everything
 FACTOR = float(os.environ.get("MDLM_MPI_PATIENCE", "1"))  # more than 1 for sanitizers
 
 
@@ -25,7 +27,7 @@ class Skip(Exception):
 
 def launcher():
     """mpirun with what it takes to run here: as root, and with more processes than cores."""
-    if not RANKS:
+    if not PROGRAMS:
         raise Skip("because this build has no MPI")
     command = shutil.which("mpirun")
     if command is None:
@@ -55,8 +57,8 @@ def run(command, seconds):
     return process.returncode, output, time.monotonic() - began
 
 
-def listed(size, *filters):
-    out = subprocess.run([RANKS, "--list", "--size", str(size), *filters], check=True, stdout=subprocess.PIPE, text=True).stdout
+def listed(program, size, *filters):
+    out = subprocess.run([program, "--list", "--size", str(size), *filters], check=True, stdout=subprocess.PIPE, text=True).stdout
     return out.splitlines()
 
 
@@ -68,7 +70,7 @@ class Suite:
         return not self.patterns or any(fnmatch.fnmatch(name, pattern) for pattern in self.patterns)
 
     def fail(self, name, why):
-        print(f"FAILED: {name}\n{why}\nrepeat it with: MDLM_MPI_RANKS={RANKS} python3 tests/mpi/run.py '--test-case={name}'")
+        print(f"FAILED: {name}\n{why}\nrepeat it with: MDLM_MPI_PROGRAMS={PROGRAMS} python3 tests/mpi/run.py '--test-case={name}'")
         self.failed += 1
 
     def skip(self, name, why):
@@ -89,8 +91,8 @@ class Suite:
         sys.stdout.flush()
 
     def program(self, prefix, size, command, seconds, *filters):
-        """Cases of the program of ranks, all in one run."""
-        names = [name for name in listed(size, *filters) if self.wants(prefix + name)]
+        """Cases of a program of ranks, the last word of command, all in one run."""
+        names = [name for name in listed(command[-1], size, *filters) if self.wants(prefix + name)]
         if not names:
             return
         wrong = ""
@@ -148,6 +150,10 @@ def main():
         for size in (1, 2, 4):
             filters = ["conformance"] if size == 1 else []
             suite.program(f"t = {size}: ", size, [*mpirun, "-n", str(size), RANKS], 120 + 60 * size, *filters)
+        os.environ.setdefault("MDLM_DRAW", "1-6")  # the suite parallel draws more, and has more cases
+        for size in (2, 4):
+            suite.program(f"t = {size}: ", size, [*mpirun, "-n", str(size), NUMBERS], 240, "numbers: drawn", "numbers: exact",
+                          f"numbers: golden cases, t = {size}, sequence parallel, cpu f32", "numbers: closed forms: collectives and")
         for size in (2, 4):
             suite.one(f"t = {size}: before MPI_Init and after MPI_Finalize", states(mpirun, size))
             suite.one(f"t = {size}: a rank exits", ends(mpirun, size, "exit", 20))
