@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs every example as its README says, and the tool as mpirun starts it. No case looks at a speed."""
 import csv
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from harness import BUILD, ROOT, Skip, case, main, run  # noqa: E402
 
 EXAMPLES = os.path.join(BUILD, "examples")
 MDLM = os.path.join(BUILD, "tools", "mdlm")
-HAVE_MPI = os.path.exists(os.path.join(EXAMPLES, "03_tensor_parallel_mpi"))
+HAVE_MPI = json.loads(run([MDLM, "info", "--json"]))["mpi"] is not None
 GOLDEN = os.path.join(ROOT, "tests", "golden", "cases")
 
 
