@@ -326,10 +326,15 @@ same order. A rank is a thread (mdlm_comm_create_threads), a process (mdlm/mpi.h
     TRY(mdlm_context_create(&desc, &context));              // and a block with tensor_model_parallel_size 2
 
 x, y, dx and dy are the same on all ranks, or each rank's part of the sequence under sequence_parallel (mdlm_block_io). Replicated parameters
-and their gradients have the same bits on all ranks, if these run on the same kind of processor. mdlm_block_reserve, _forward and _backward are calls of the whole group: before
-anything runs, all ranks compare what they are about to do. Where they differ, or where one rank's arguments are refused, every rank
-gets an error that names what differs (CONFIG or SHAPE) or who failed why (COMM), and all can go on. After a failure inside, the group is
-aborted: every rank gets COMM, in that call or its next, and only destroying is left. A rank that is silent for comm_timeout_ms is a failure. */
+and their gradients have the same bits on all ranks, if these run on the same kind of processor. Ranks may differ in num_threads, input_storage,
+share_scratch, max_bytes and callbacks; settings, device, bounds, plan, frozen parameters and batch (not its data) must be the same.
+
+mdlm_block_reserve, _forward, _backward and mdlm_param_gather are calls of the whole group: before anything runs, all ranks compare what they are about
+to do. Where that differs, every rank gets an error that names what differs and both values: CONFIG (settings, device, plan), SHAPE (bounds,
+batch) or COMM (another call, block or tape). Where one rank's arguments are refused or its memory fails, it gets its own error and the others
+COMM with it. In all these cases nothing has changed and all can go on. A rank that never comes, because its block is NULL or its context BUSY,
+can only be waited for. After a failure inside a call the group is aborted: every rank gets COMM, in that call or its next, and only
+destroying is left. A rank that is silent for comm_timeout_ms is such a failure. */
 
 typedef struct mdlm_comm mdlm_comm;
 
