@@ -42,13 +42,13 @@ class TwoHosts:
             self.__exit__()
             raise
         # Called as ssh is: a host, then the words of a command. Each host has a name of its own and forgets nothing of the environment.
-        self.agent = os.path.join(self.folder.name, "agent")
-        with open(self.agent, "w") as file:
+        self.shell = os.path.join(self.folder.name, "shell")
+        with open(self.shell, "w") as file:
             file.write("#!/bin/sh\nhost=$1\nshift\ncase $host in\n")
             for name, address in zip(self.names, self.addresses):
                 file.write(f"{address}) exec {' '.join(map(shlex.quote, self.enter(name)))} sh -c 'hostname \"$0\" && eval \"$1\"' {name} \"$*\" ;;\n")
             file.write("*) echo \"no such host: $host\" >&2; exit 1 ;;\nesac\n")
-        os.chmod(self.agent, 0o700)
+        os.chmod(self.shell, 0o700)
         return self
 
     def __exit__(self, *_):
@@ -71,5 +71,5 @@ class TwoHosts:
             raise Cannot("because this mpirun is not Open MPI's")
         slots = ",".join(f"{address}:{size // 2}" for address in self.addresses)
         return [*self.enter(self.names[0]), "sh", "-c", 'hostname "$0" && exec "$@"', self.names[0], *mpirun, "-n", str(size), "--host", slots, "--map-by", "slot",
-                "--mca", "plm_rsh_agent", self.agent, "--mca", "oob_tcp_if_include", "10.213.77.0/24",
+                "--mca", "plm_rsh_agent", self.shell, "--mca", "oob_tcp_if_include", "10.213.77.0/24",
                 "--mca", "btl_tcp_if_include", "10.213.77.0/24", "--mca", "btl", "self,vader,tcp", "--mca", "pml", "ob1"]

@@ -39,6 +39,16 @@ def launcher():
             *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 
 
+def can_launch(mpirun):
+    """A launcher that cannot start any program here says nothing about the library."""
+    try:
+        status, output, _ = run([*mpirun, "-n", "2", "true"], 60)
+    except AssertionError as e:
+        status, output = None, str(e)
+    if status != 0:
+        raise Skip(f"because {mpirun[0]} starts no processes here ({' '.join(output.split())[:200] or f'exit status {status}'})")
+
+
 def run(command, seconds):
     """(exit status, output, seconds) of a command that has to end in time."""
     began = time.monotonic()
@@ -143,6 +153,7 @@ def main():
     suite = Suite([a.split("=", 1)[1] for a in sys.argv if a.startswith("--test-case=")])
     try:
         mpirun = launcher()
+        can_launch(mpirun)
     except Skip as why:
         suite.skip("everything of this suite", why)
         mpirun = None
