@@ -17,7 +17,7 @@ using namespace property::memory;
 using mdlm_test::expect_same;
 using mdlm_test::hold;
 
-constexpr uint64_t draws = mdlm_test::sanitized ? 16 : 60;
+constexpr uint64_t draws = mdlm_test::sanitized ? 8 : 60;
 
 Draw draw_of(uint64_t seed, int size) {
     const Draw d = draw_for_group(seed, size);

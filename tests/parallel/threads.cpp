@@ -8,6 +8,7 @@
 #include "cases.hpp"
 #include "check_draw.hpp"
 #include "mutants.hpp"
+#include "support/repro.hpp"
 
 namespace parallel {
 namespace {
@@ -58,10 +59,11 @@ Caught hunt(const Mutant &mutant) {
 
 }  // namespace
 
-TEST_CASE("parallel: golden cases on groups of threads") { run_all(golden_cases()); }
+// Under sanitizers drawn steps take the same paths.
+TEST_CASE("parallel: golden cases on groups of threads" * doctest::skip(mdlm_test::sanitized)) { run_all(golden_cases()); }
 TEST_CASE("parallel: parameters of a group") { run_all(sharding_cases()); }
 TEST_CASE("parallel: drawn steps on groups of threads") { run_all(drawn_cases()); }
-TEST_CASE("parallel: exact sums") { run_all(exact_cases()); }
+TEST_CASE("parallel: exact sums" * doctest::skip(mdlm_test::sanitized)) { run_all(exact_cases()); }
 TEST_CASE("parallel: closed forms of bytes and collectives") { run_all(closed_form_cases()); }
 TEST_CASE("parallel: the predicted peak of every rank") { run_all(memory_cases()); }
 
