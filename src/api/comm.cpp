@@ -1,12 +1,11 @@
 #include "api/objects.hpp"
 #include "base/sizes.hpp"
 #include "base/structs.hpp"
+#include "comm/timeout.hpp"
 
 using namespace mdlm;
 
 namespace {
-
-constexpr int64_t default_timeout_ms = 600000, longest_timeout_ms = INT32_MAX;
 
 struct Arguments {
     std::shared_ptr<Comm> comm;

@@ -4,6 +4,7 @@
 #include "api/text.hpp"
 #include "base/structs.hpp"
 #include "block/calibrate.hpp"
+#include "comm/timeout.hpp"
 
 using namespace mdlm;
 
@@ -18,8 +19,8 @@ void check_desc(const mdlm_context_desc &d) {
         fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: expected parallel_for and num_threads >= 1, got num_threads = %d", d.threadpool->num_threads);
     if (d.matmul < MDLM_MATMUL_AUTO || d.matmul > MDLM_MATMUL_OWN)
         fail(MDLM_ERROR_ARGUMENT, "desc.matmul = %d: expected AUTO (0), ONEDNN (1) or OWN (2)", int(d.matmul));
-    if (d.comm_timeout_ms < 0 || d.comm_timeout_ms > INT32_MAX)
-        fail(MDLM_ERROR_ARGUMENT, "desc.comm_timeout_ms = %lld: expected 0 .. %d", (long long)d.comm_timeout_ms, INT32_MAX);
+    if (d.comm_timeout_ms < 0 || d.comm_timeout_ms > longest_timeout_ms)
+        fail(MDLM_ERROR_ARGUMENT, "desc.comm_timeout_ms = %lld: expected 0 .. %lld", (long long)d.comm_timeout_ms, (long long)longest_timeout_ms);
     if (d.reserved != 0) fail(MDLM_ERROR_ARGUMENT, "desc.reserved = %d: expected 0", d.reserved);
     const auto complete = [](const mdlm_allocator *a, const char *name) {
         if (a == nullptr) return;

@@ -56,20 +56,42 @@ int64_t Params::full_row(const ParamEntry &, const Box &b, int64_t row) const {
     return row;
 }
 
+namespace {
+
+void must_have(const void *memory, const ParamEntry &p) {
+    if (memory == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+}
+
+const char *values_of(const ParamEntry &p, bool grad) {
+    if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
+    must_have(grad ? p.grad : p.data, p);
+    return grad ? p.grad : p.data;
+}
+
+// What a rank has of a box of rows x columns from a first column: calls body(row of the box, first local element, columns in the box [begin, end)).
+// full_row says which row of the full tensor a row of the box is.
+template <class FullRow, class Body>
+void each_row(const Shard &mine, int64_t rows, int64_t first, int64_t columns, FullRow &&full_row, Body &&body) {
+    const int64_t begin = std::max(first, mine.first_column()), end = std::min(first + columns, mine.first_column() + mine.columns());
+    for (int64_t r = 0; r < rows && begin < end; ++r) {
+        const int64_t at = mine.local_row(full_row(r));
+        if (at >= 0) body(r, at * mine.columns() + begin - mine.first_column(), begin - first, end - first);
+    }
+}
+
+}  // namespace
+
 void Params::write(Device &device, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, const void *host,
                    size_t bytes) {
     const ParamEntry &p = at(index);
     const Box b = box(p, part, start, count, type, bytes);
-    if (p.data == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
-    const Shard mine = shard(p, rank_);
-    const int64_t begin = std::max(b.start[1], mine.first_column()), end = std::min(b.start[1] + b.count[1], mine.first_column() + mine.columns());
-    std::vector<char> row(static_cast<size_t>(std::max<int64_t>(0, end - begin) * size_of(dtype_)));
-    for (int64_t r = 0; r < b.count[0] && begin < end; ++r) {
-        const int64_t to = mine.local_row(full_row(p, b, b.start[0] + r));
-        if (to < 0) continue;
-        for (int64_t c = begin; c < end; ++c) store(dtype_, row.data(), c - begin, load(type, host, r * b.count[1] + c - b.start[1]));
-        device.copy(p.data + (to * mine.columns() + begin - mine.first_column()) * size_of(dtype_), row.data(), row.size());
-    }
+    must_have(p.data, p);
+    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(dtype_)));
+    each_row(shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(p, b, b.start[0] + r); },
+             [&](int64_t r, int64_t to, int64_t begin, int64_t end) {
+                 for (int64_t c = begin; c < end; ++c) store(dtype_, row.data(), c - begin, load(type, host, r * b.count[1] + c));
+                 device.copy(p.data + to * size_of(dtype_), row.data(), static_cast<size_t>((end - begin) * size_of(dtype_)));
+             });
     ++version;
 }
 
@@ -77,27 +99,20 @@ void Params::read(Device &device, bool grad, int64_t index, const char *part, co
                   size_t bytes) const {
     const ParamEntry &p = at(index);
     const Box b = box(p, part, start, count, type, bytes);
-    if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
-    const char *from = grad ? p.grad : p.data;
+    const char *values = values_of(p, grad);
     const DType stored = grad ? grad_dtype_ : dtype_;
-    if (from == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
-    const Shard mine = shard(p, rank_);
-    const int64_t begin = std::max(b.start[1], mine.first_column()), end = std::min(b.start[1] + b.count[1], mine.first_column() + mine.columns());
-    std::vector<char> row(static_cast<size_t>(std::max<int64_t>(0, end - begin) * size_of(stored)));
-    for (int64_t r = 0; r < b.count[0] && begin < end; ++r) {
-        const int64_t at = mine.local_row(full_row(p, b, b.start[0] + r));
-        if (at < 0) continue;
-        device.copy(row.data(), from + (at * mine.columns() + begin - mine.first_column()) * size_of(stored), row.size());
-        for (int64_t c = begin; c < end; ++c) store(type, host, r * b.count[1] + c - b.start[1], load(stored, row.data(), c - begin));
-    }
+    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(stored)));
+    each_row(shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(p, b, b.start[0] + r); },
+             [&](int64_t r, int64_t from, int64_t begin, int64_t end) {
+                 device.copy(row.data(), values + from * size_of(stored), static_cast<size_t>((end - begin) * size_of(stored)));
+                 for (int64_t c = begin; c < end; ++c) store(type, host, r * b.count[1] + c, load(stored, row.data(), c - begin));
+             });
 }
 
 const ParamEntry &Params::whole(int64_t index, bool grad, DType type, size_t bytes) const {
     const ParamEntry &p = at(index);
     box(p, nullptr, nullptr, nullptr, type, bytes);
-    if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
-    if ((grad ? p.grad : p.data) == nullptr)
-        fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+    values_of(p, grad);
     return p;
 }
 
@@ -119,8 +134,7 @@ void Params::join_parts(const ParamEntry &p, bool grad, const void *parts, DType
 // Normal numbers by Box and Muller's transform of Philox words, counted by element and keyed by the parameter's name, so that a value does not
 // depend on how tensors are split or stages cut.
 void Params::init(Device &device, uint64_t seed) {
-    for (const ParamEntry &p : entries_)
-        if (p.data == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+    for (const ParamEntry &p : entries_) must_have(p.data, p);
     std::vector<char> values;
     for (const ParamEntry &p : entries_) {
         values.assign(static_cast<size_t>(p.bytes), 0);

@@ -5,12 +5,9 @@
 #include <cstring>
 
 #include "base/config.hpp"
+#include "comm/timeout.hpp"
 
 namespace mdlm {
-
-namespace {
-constexpr int64_t default_timeout_ms = 600000;
-}
 
 // What travels. Plain bytes of the same size for every call, so that ranks that make different calls still understand each other.
 struct Group::Record {
