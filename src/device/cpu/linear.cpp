@@ -1,5 +1,6 @@
 #include "device/cpu/linear.hpp"
 
+#include "device/cpu/cut.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/spans.hpp"
 #include "device/cpu/tasks.hpp"
@@ -64,24 +65,10 @@ Linears::Plan Linears::make(const Key &key) {
             else break;
         }
     }
-    cut_for_own(&plan);
+    const Cut cut = cut_for(m, n, workers_);
+    plan.rows = cut.rows;
+    plan.columns = cut.columns;
     return plan;
-}
-
-// Equal tiles, as large as our own product takes, but enough of them for all workers; bits do not depend on the tile.
-void Linears::cut_for_own(Plan *plan) const {
-    constexpr int64_t row_step = 48, column_step = 64, tasks_a_worker = 4;
-    const int64_t m = plan->matmul.m, n = plan->matmul.n;
-    const auto even = [](int64_t size, int64_t count, int64_t step) { return std::min(size, ceil_div(ceil_div(size, count), step) * step); };
-    int64_t down = ceil_div(m, own_rows), across = ceil_div(n, own_columns);
-    while (down * across < tasks_a_worker * workers_) {
-        const int64_t rows = even(m, down, row_step), columns = even(n, across, column_step);
-        if (rows <= row_step && columns <= column_step) break;
-        if (columns <= column_step || rows >= 2 * columns) ++down;
-        else ++across;
-    }
-    plan->rows = even(m, down, row_step);
-    plan->columns = even(n, across, column_step);
 }
 
 // All or none. too_large: the library could, with more scratch.

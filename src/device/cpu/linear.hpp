@@ -48,7 +48,6 @@ private:
     Plan &plan(const Key &key);
     Plan make(const Key &key);
     bool make_primitives(Plan &plan, bool *too_large);
-    void cut_for_own(Plan *plan) const;
     int64_t uses(const Plan &plan, bool down, bool across) const;
     void run(Pool &pool, const Plan &plan, const Operands &operands, void *workspace);
 

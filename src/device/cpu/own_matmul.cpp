@@ -21,6 +21,11 @@ namespace own {
 constexpr int64_t block_k = 384, block_m = 96;
 // Rows of a that is not transposed are copied as rows; not a power of two apart, see row_of.
 constexpr int64_t a_row = block_k + 16, c_row = own_columns + 16;
+// A panel of a that is transposed, and room for what a whole vector writes behind its last row.
+constexpr int64_t a_panel = block_k * micro_m + 16;
+// Rows that are packed together: a panel gets several lines in a row, and few pages are read at a time.
+constexpr int64_t at_once = 8;
+static_assert(padded(micro_m, lanes) - micro_m <= 16 && block_m / micro_m * a_panel <= block_m * a_row);
 static_assert(block_m % micro_m == 0 && own_rows % micro_m == 0 && own_columns % product_n == 0 && product_n % micro_n == 0);
 
 struct Scratch {
@@ -42,13 +47,19 @@ void pack_a(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
 // a stored [k][m], as panels [m / micro_m][k][micro_m].
 template <class T>
 void pack_a_turned(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
-    const int64_t whole = m / micro_m * micro_m;
-    for (int64_t p = 0; p < k; ++p) {
-        const T *row = from + p * from_row;
-        float *at = to + p * micro_m;
-        for (int64_t i = 0; i < whole; i += micro_m, at += block_k * micro_m)
-            for (int64_t r = 0; r < micro_m; ++r) at[r] = row[i + r];
-        for (int64_t r = 0; whole < m && r < micro_m; ++r) at[r] = whole + r < m ? float(row[whole + r]) : 0.0f;
+    constexpr int64_t wide = padded(micro_m, lanes);
+    for (int64_t p0 = 0; p0 < k; p0 += at_once) {
+        const int64_t p1 = std::min(k, p0 + at_once);
+        float *panel = to;
+        int64_t i = 0;
+        for (; i + wide <= m; i += micro_m, panel += a_panel)
+            for (int64_t p = p0; p < p1; ++p)
+                // What a vector writes too much, the next row takes, or the room at the end of the panel.
+                for (int64_t r = 0; r < wide; r += lanes) store(load(from + p * from_row + i + r), panel + p * micro_m + r);
+        for (; i < m; i += micro_m, panel += a_panel)
+            for (int64_t p = p0; p < p1; ++p)
+                for (int64_t r = 0; r < micro_m; ++r)
+                    panel[p * micro_m + r] = i + r < m ? float(from[p * from_row + i + r]) : 0.0f;
     }
 }
 
@@ -56,12 +67,13 @@ void pack_a_turned(const T *from, int64_t from_row, int64_t m, int64_t k, float 
 template <class T>
 void pack_b(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
     const int64_t whole = n / micro_n * micro_n;
-    for (int64_t p = 0; p < k; ++p)
-        for (int64_t j = 0; j < whole; j += micro_n) {
-            float *at = to + j * block_k + p * micro_n;
-            store(load(from + p * from_row + j), at);
-            store(load(from + p * from_row + j + lanes), at + lanes);
-        }
+    for (int64_t p0 = 0; p0 < k; p0 += at_once)
+        for (int64_t j = 0; j < whole; j += micro_n)
+            for (int64_t p = p0; p < std::min(k, p0 + at_once); ++p) {
+                float *at = to + j * block_k + p * micro_n;
+                store(load(from + p * from_row + j), at);
+                store(load(from + p * from_row + j + lanes), at + lanes);
+            }
     if (whole == n) return;
     for (int64_t p = 0; p < k; ++p)
         for (int64_t r = 0; r < micro_n; ++r)
@@ -99,7 +111,7 @@ void block(int64_t m, int64_t n, int64_t k, const Scratch &s, float *c, int64_t 
     for (int64_t j = 0; j < n; j += micro_n) {
         const float *b = s.b + j * block_k;
         for (int64_t i = 0; i < m; i += micro_m) {
-            const float *a = turned ? s.a + i * block_k : s.a + i * a_row;
+            const float *a = turned ? s.a + i / micro_m * a_panel : s.a + i * a_row;
             float *to = c + i * row + j;
             if (i + micro_m <= m && j + micro_n <= n) micro<start>(k, a, a_i, a_p, b, micro_n, s.bias + j, to, row);
             else edge<start>(k, a, a_i, a_p, b, s.bias + j, to, row, std::min(micro_m, m - i), std::min(micro_n, n - j));
