@@ -18,10 +18,12 @@ std::vector<AttentionCase> cases() {
     all.push_back({"tiles, window", 260, 1, false, 1, 1, 33, none, 0, 5, 9, {}, 0.0});
     return all;
 }
-// Several tiles of queries a task.
+// Several tiles of queries a task, and several runs of tiles of keys.
 std::vector<AttentionCase> fused_cases() {
     std::vector<AttentionCase> all = cases();
     all.push_back({"several tiles a task, documents, dropout", 500, 1, false, 4, 2, 16, MDLM_MASK_CAUSAL, 0, -1, -1, {0, 100, 390, 500}, 0.1});
+    all.push_back({"several runs of keys", 470, 1, false, 4, 2, 16, MDLM_MASK_NO_MASK, 0, -1, -1, {}, 0.0});
+    all.push_back({"several runs of keys, window", 860, 1, false, 2, 1, 8, MDLM_MASK_NO_MASK, 0, 130, 290, {}, 0.1});
     return all;
 }
 

@@ -3,6 +3,7 @@
 #include "device/cpu/attention.hpp"
 
 #include <cmath>
+#include <numbers>
 
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
@@ -41,7 +42,7 @@ struct Task {
         const ScoreTile t(s.scores, seen, rows, k0, columns);
         float *q = s.q + tile * tile_q * s.row, *sums = s.sums + tile * tile_q * s.row;
         product(rows, columns, shape.d, q, s.row, 1, s.keys, score_row, s.scores, score_row, false);
-        online_softmax(t, static_cast<float>(shape.scale), s.largest + tile * tile_q, s.totals + tile * tile_q, sums, s.row, s.wide);
+        online_softmax(t, static_cast<float>(shape.scale * std::numbers::log2e), s.largest + tile * tile_q, s.totals + tile * tile_q, sums, s.row, s.wide);
         if (shape.dropout.on)
             for (int64_t r = 0; r < rows; ++r) {
                 float factors[tile_k], *row = s.scores + r * score_row;
@@ -54,12 +55,14 @@ struct Task {
     void finish(int64_t tile, int64_t q0) {
         const int64_t rows = std::min(tile_q, shape.tokens.seq - q0);
         float *lse = static_cast<float *>(a.lse) + (b * shape.heads + head) * shape.tokens.seq + q0;
+        const Matrix to = head_of(shape, a.context, b, group(), in_group());
         for (int64_t r = 0; r < rows; ++r) {
+            if (r + rows_ahead < rows) fetch<true>(shape.dtype, to.base, to.offset + (q0 + r + rows_ahead) * to.row, shape.d);
             float *row = s.sums + (tile * tile_q + r) * s.row;
             const float total = s.totals[tile * tile_q + r], inverse = 1.0f / total;
             for (int64_t c = 0; c < shape.d; ++c) row[c] *= inverse;
-            write_row(shape, a.context, b, group(), in_group(), q0 + r, shape.d, row);
-            lse[r] = s.largest[tile * tile_q + r] + std::log(total);
+            write(shape.dtype, a.context.base, to.offset + (q0 + r) * to.row, shape.d, row);
+            lse[r] = static_cast<float>(std::numbers::ln2 * (double(s.largest[tile * tile_q + r]) + std::log2(double(total))));
         }
     }
 

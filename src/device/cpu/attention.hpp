@@ -16,10 +16,6 @@ inline Matrix head_of(const Attention &a, const Heads &h, int64_t b, int64_t g, 
     const int64_t token = (a.tokens.batch_first ? 1 : a.tokens.batch) * h.row_stride;
     return {a.dtype, h.base, a.tokens.row(0, b) * h.row_stride + g * h.group_stride + i * h.head_stride, token};
 }
-inline void write_row(const Attention &a, const Heads &h, int64_t b, int64_t g, int64_t i, int64_t s, int64_t n, const float *from) {
-    const Matrix m = head_of(a, h, b, g, i);
-    write(a.dtype, h.base, m.offset + s * m.row, n, from);
-}
 
 // Keys that queries [q0, q0 + rows) see: row r sees [first[r], last[r]), all of them together lie in [low, high).
 struct Seen {

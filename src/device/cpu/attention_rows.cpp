@@ -10,7 +10,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mdlm::cpu::HWY_NAMESPACE {
 
-static_assert(tile_k % lanes == 0);
+static_assert(product_n % (2 * lanes) == 0);
 
 HWY_INLINE void clear_outside(float *row, int64_t begin, int64_t end, int64_t width, float value) {
     std::fill(row, row + begin, value);
@@ -20,6 +20,19 @@ HWY_INLINE void clear_outside(float *row, int64_t begin, int64_t end, int64_t wi
 void online_softmax(const ScoreTile &t, float scale, float *largest, float *totals, float *sums, int64_t sums_row, int64_t width) {
     const int64_t n = padded(t.columns, product_n);
     const V by = broadcast(scale);
+    // All largest before any exponential: the rows' reductions overlap.
+    float tops[tile_q];
+    for (int64_t r = 0; r < t.rows; ++r) {
+        float *row = t.scores + r * score_row;
+        const int64_t begin = t.begin[r], end = t.end[r];
+        if (begin > 0 || end < n) clear_outside(row, begin, end, n, scale < 0.0f ? INFINITY : -INFINITY);
+        V one = broadcast(largest[r]), other = one;
+        for (int64_t j = 0; j < n; j += 2 * lanes) {
+            one = hn::Max(one, hn::Mul(load(row + j), by));
+            other = hn::Max(other, hn::Mul(load(row + j + lanes), by));
+        }
+        tops[r] = max_of(hn::Max(one, other));
+    }
     for (int64_t r = 0; r < t.rows; ++r) {
         float *row = t.scores + r * score_row;
         const int64_t begin = t.begin[r], end = t.end[r];
@@ -27,31 +40,32 @@ void online_softmax(const ScoreTile &t, float scale, float *largest, float *tota
             std::fill_n(row, n, 0.0f);
             continue;
         }
-        const bool partial = begin > 0 || end < n;
-        if (partial) clear_outside(row, begin, end, n, scale < 0.0f ? INFINITY : -INFINITY);
-        V top = broadcast(largest[r]);
-        for (int64_t j = 0; j < n; j += lanes) top = hn::Max(top, hn::Mul(load(row + j), by));
-        const float now = max_of(top), before = largest[r];
-        top = broadcast(now);
-        V total = hn::Zero(Floats());
-        for (int64_t j = 0; j < n; j += lanes) {
-            const V e = exp_of(hn::MulSub(load(row + j), by, top));
+        const V top = broadcast(tops[r]);
+        V one = hn::Zero(Floats()), other = one;
+        for (int64_t j = 0; j < n; j += 2 * lanes) {
+            const V e = exp2_of(hn::MulSub(load(row + j), by, top)), f = exp2_of(hn::MulSub(load(row + j + lanes), by, top));
             store(e, row + j);
-            total = hn::Add(total, e);
+            store(f, row + j + lanes);
+            one = hn::Add(one, e);
+            other = hn::Add(other, f);
         }
-        if (partial) {  // where e^-87 stands for 0
+        if (begin > 0 || end < n) {  // where 2^-125 stands for 0
             clear_outside(row, begin, end, n, 0.0f);
-            total = hn::Zero(Floats());
-            for (int64_t j = 0; j < n; j += lanes) total = hn::Add(total, load(row + j));
+            one = other = hn::Zero(Floats());
+            for (int64_t j = 0; j < n; j += 2 * lanes) {
+                one = hn::Add(one, load(row + j));
+                other = hn::Add(other, load(row + j + lanes));
+            }
         }
-        largest[r] = now;
-        if (now == before) {
-            totals[r] += sum_of(total);
+        const float before = largest[r], total = sum_of(hn::Add(one, other));
+        largest[r] = tops[r];
+        if (tops[r] == before) {
+            totals[r] += total;
             continue;
         }
         // 0 before the first tile, where largest is -infinity and the sums are 0.
-        const float shrink = totals[r] == 0.0f ? 0.0f : hn::GetLane(exp_of(broadcast(before - now)));
-        totals[r] = totals[r] * shrink + sum_of(total);
+        const float shrink = totals[r] == 0.0f ? 0.0f : hn::GetLane(exp2_of(broadcast(before - tops[r])));
+        totals[r] = totals[r] * shrink + total;
         float *mine = sums + r * sums_row;
         const V factor = broadcast(shrink);
         for (int64_t c = 0; c < width; c += lanes) store(hn::Mul(load(mine + c), factor), mine + c);
@@ -70,16 +84,16 @@ void score_gradients(const ScoreTile &t, float scale, const float *lse, const fl
             std::fill_n(gradient, n, 0.0f);
             continue;
         }
-        const V l = broadcast(lse[r]), all = broadcast(d[r]);
+        const V l = broadcast(lse[r] * log2_e), all = broadcast(d[r]);
         if (factor == nullptr)
             for (int64_t j = 0; j < n; j += lanes) {
-                const V p = exp_of(hn::MulSub(load(row + j), by, l));
+                const V p = exp2_of(hn::MulSub(load(row + j), by, l));
                 store(p, row + j);
                 store(hn::Mul(p, hn::Sub(load(gradient + j), all)), gradient + j);
             }
         else
             for (int64_t j = 0; j < n; j += lanes) {
-                const V p = exp_of(hn::MulSub(load(row + j), by, l)), f = load(factor + j);
+                const V p = exp2_of(hn::MulSub(load(row + j), by, l)), f = load(factor + j);
                 store(hn::Mul(p, f), row + j);
                 store(hn::Mul(p, hn::MulSub(load(gradient + j), f, all)), gradient + j);
             }

@@ -15,6 +15,15 @@ void write(DType type, void *base, int64_t at, int64_t n, const float *in);
 inline const void *at(DType type, const void *base, int64_t index) { return static_cast<const char *>(base) + index * size_of(type); }
 inline void *at(DType type, void *base, int64_t index) { return static_cast<char *>(base) + index * size_of(type); }
 
+// Asks for elements [at, at + n) before they are read or written: rows of a head are far apart, often each on a page of its own, where the
+// processor does not look ahead itself. That many rows ahead is far enough.
+inline constexpr int64_t rows_ahead = 12;
+template <bool to_write = false>
+inline void fetch(DType type, const void *base, int64_t first, int64_t n) {
+    const char *from = static_cast<const char *>(at(type, base, first));
+    for (int64_t i = 0; i < n * size_of(type); i += 64) __builtin_prefetch(from + i, to_write);
+}
+
 // Summed in lanes and then over the lanes: the order depends on n only.
 float sum(const float *x, int64_t n);
 float dot(const float *x, const float *y, int64_t n);

@@ -14,8 +14,12 @@ namespace mdlm::cpu::HWY_NAMESPACE {
 
 template <class T>
 void turn(const T *from, int64_t from_row, int64_t rows, int64_t columns, float *to, int64_t to_row) {
+    constexpr DType type = sizeof(T) == sizeof(float) ? DType::f32 : DType::bf16;
     int64_t i = 0;
-    for (; i + 4 <= rows; i += 4) turn_four(from + i * from_row, from_row, columns, to + i, to_row);
+    for (; i + 4 <= rows; i += 4) {
+        for (int64_t r = i + rows_ahead; r < std::min(rows, i + rows_ahead + 4); ++r) fetch(type, from, r * from_row, columns);
+        turn_four(from + i * from_row, from_row, columns, to + i, to_row);
+    }
     for (; i < rows; ++i)
         for (int64_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
 }
@@ -39,8 +43,10 @@ HWY_EXPORT(turn_bf16);
 
 void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns, float *to,
           int64_t to_row) {
+    const int64_t first = m.offset + i0 * m.row + j0;
     for (int64_t i = 0; i < rows; ++i) {
-        read(m.type, m.base, m.offset + (i0 + i) * m.row + j0, columns, to + i * to_row);
+        if (i + rows_ahead < rows) fetch(m.type, m.base, first + (i + rows_ahead) * m.row, columns);
+        read(m.type, m.base, first + i * m.row, columns, to + i * to_row);
         std::fill(to + i * to_row + columns, to + i * to_row + padded_columns, 0.0f);
     }
     for (int64_t i = rows; i < padded_rows; ++i) std::fill_n(to + i * to_row, padded_columns, 0.0f);

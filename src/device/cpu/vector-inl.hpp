@@ -85,6 +85,24 @@ HWY_INLINE V exp_of(V x) {
     return hn::Mul(p, hn::BitCast(d, power));
 }
 
+// 2^x to 1 unit in the last place, for x below 127. Below -125 it is 2^-125 (about 2e-38). The polynomial has the least largest relative error
+// on [-1/2, 1/2] of those with constant term 1, by Lawson's iteration.
+HWY_INLINE V exp2_of(V x) {
+    const Floats d;
+    const Bits bits;
+    x = hn::Max(broadcast(-125.0f), x);  // in this order a NaN stays
+    const V shift = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold
+    const V t = hn::Add(x, shift), r = hn::Sub(x, hn::Sub(t, shift));
+    V p = hn::MulAdd(r, broadcast(0.00015353362f), broadcast(0.00133988739f));
+    p = hn::MulAdd(p, r, broadcast(0.00961843692f));
+    p = hn::MulAdd(p, r, broadcast(0.0555033237f));
+    p = hn::MulAdd(p, r, broadcast(0.240226477f));
+    p = hn::MulAdd(p, r, broadcast(0.693147182f));
+    p = hn::MulAdd(p, r, broadcast(1.0f));
+    const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(bits, t)), hn::BitCast(bits, broadcast(1.0f)));
+    return hn::Mul(p, hn::BitCast(d, power));
+}
+
 // to[p * to_row + r] = from[r * from_row + p] for 4 rows r and p < k.
 template <class T>
 HWY_INLINE void turn_four(const T *from, int64_t from_row, int64_t k, float *to, int64_t to_row) {
