@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "support/repro.hpp"
@@ -72,6 +73,7 @@ extern "C" const char *__ubsan_default_options() { return "print_stacktrace=1"; 
 
 int main(int argc, char **argv) {
     program = argc > 0 ? argv[0] : "test";
+    if (const char *set = std::getenv("MDLM_TEST_INSTRUCTION_SET")) program = "MDLM_TEST_INSTRUCTION_SET=" + std::string(set) + " " + program;
     doctest::Context context(argc, argv);
     return context.run();
 }

@@ -1,0 +1,35 @@
+// With MDLM_TEST_INSTRUCTION_SET=SSE4 in the environment (a name of Highway's), the CPU device has the kernels that it has on a machine with
+// nothing better. So what other machines run is tested on this one.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "device/cpu/product.hpp"
+#include "doctest/doctest.h"
+#include "hwy/targets.h"
+
+namespace {
+
+const char *wanted() { return std::getenv("MDLM_TEST_INSTRUCTION_SET"); }
+
+// Before any kernel is picked. Highway numbers better sets lower.
+[[maybe_unused]] const bool chosen = [] {
+    if (wanted() == nullptr) return false;
+    for (int bit = 0; bit < 63; ++bit) {
+        const int64_t target = int64_t{1} << bit;
+        if (std::strcmp(hwy::TargetName(target), wanted()) != 0) continue;
+        if ((hwy::SupportedTargets() & target) == 0) break;
+        hwy::DisableTargets(target - 1);
+        return true;
+    }
+    std::printf("skipped, this machine has no %s: all\nmdlm-test: 0 passed, 0 failed, 1 skipped\n", wanted());
+    std::exit(0);
+}();
+
+}  // namespace
+
+TEST_CASE("cpu: the kernels are those for the instruction set that was asked for") {
+    const char *set = wanted();
+    if (set == nullptr) set = hwy::TargetName(hwy::SupportedTargets() & -hwy::SupportedTargets());
+    CHECK(std::strcmp(mdlm::cpu::kernel_target(), set) == 0);
+}
