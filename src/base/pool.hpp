@@ -1,4 +1,4 @@
-// Threads that run numbered tasks. How work is cut into tasks depends on shapes only, so that bits do not depend on the threads.
+// Threads that run numbered tasks. How sums are cut into tasks depends on shapes only, so that bits do not depend on the threads.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -83,7 +83,7 @@ void pack_b(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
 // b stored [n][k], as the same panels: turned by groups of 4 rows.
 template <class T>
 void pack_b_turned(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
-        for (int64_t j = 0; j < n; j += micro_n, to += block_k * micro_n) {
+    for (int64_t j = 0; j < n; j += micro_n, to += block_k * micro_n) {
         const int64_t rows = std::min(micro_n, n - j), turned = rows / 4;
         for (int64_t g = 0; g < turned; ++g) turn_four(from + (j + 4 * g) * from_row, from_row, k, to + 4 * g, micro_n);
         if (4 * turned == micro_n) continue;

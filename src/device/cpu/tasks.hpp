@@ -1,4 +1,4 @@
-// How kernels are cut into tasks: by shapes only. And how an error leaves a task.
+// How kernels are cut into tasks: by shapes only, unless no sum is cut (own products, attention). And how an error leaves a task.
 #pragma once
 #include <algorithm>
 #include <cstdint>
