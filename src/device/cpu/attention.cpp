@@ -42,7 +42,7 @@ struct Task {
         const ScoreTile t(s.scores, seen, rows, k0, columns);
         float *q = s.q + tile * tile_q * s.row, *sums = s.sums + tile * tile_q * s.row;
         product(rows, columns, shape.d, q, s.row, 1, s.keys, score_row, s.scores, score_row, false);
-        online_softmax(t, static_cast<float>(shape.scale * std::numbers::log2e), s.largest + tile * tile_q, s.totals + tile * tile_q, sums, s.row, s.wide);
+        online_softmax(t, shape.scale, s.largest + tile * tile_q, s.totals + tile * tile_q, sums, s.row, s.wide);
         if (shape.dropout.on)
             for (int64_t r = 0; r < rows; ++r) {
                 float factors[tile_k], *row = s.scores + r * score_row;
@@ -57,7 +57,7 @@ struct Task {
         float *lse = static_cast<float *>(a.lse) + (b * shape.heads + head) * shape.tokens.seq + q0;
         const Matrix to = head_of(shape, a.context, b, group(), in_group());
         for (int64_t r = 0; r < rows; ++r) {
-            if (r + rows_ahead < rows) fetch<true>(shape.dtype, to.base, to.offset + (q0 + r + rows_ahead) * to.row, shape.d);
+            fetch_ahead<true>(to, q0 + r, q0 + rows, shape.d);
             float *row = s.sums + (tile * tile_q + r) * s.row;
             const float total = s.totals[tile * tile_q + r], inverse = 1.0f / total;
             for (int64_t c = 0; c < shape.d; ++c) row[c] *= inverse;

@@ -4,8 +4,6 @@
 // Where whole groups of heads keep all threads busy, a task is a group: it walks runs of several tiles of keys and, for each run, the tiles of
 // queries, makes P and dS once, and adds up dq in float as it goes. Else two passes make P and dS twice, so that tasks can be smaller: dq by
 // tiles of queries, then dk and dv by runs of tiles of keys. Both sum every element over the same tiles in the same order: not a bit differs.
-#include <numbers>
-
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/tasks.hpp"
@@ -61,10 +59,8 @@ struct Task {
         float context[span], gradient[span];
         const Matrix c = head_of(shape, a.context, b, g, i), dc = head_of(shape, a.dcontext, b, g, i);
         for (int64_t r = 0; r < rows_at(q0); ++r) {
-            if (r + rows_ahead < rows_at(q0)) {
-                fetch(shape.dtype, c.base, c.offset + (q0 + r + rows_ahead) * c.row, shape.d);
-                fetch(shape.dtype, dc.base, dc.offset + (q0 + r + rows_ahead) * dc.row, shape.d);
-            }
+            fetch_ahead(c, q0 + r, q0 + rows_at(q0), shape.d);
+            fetch_ahead(dc, q0 + r, q0 + rows_at(q0), shape.d);
             float total = 0.0f;
             for (int64_t from = 0; from < shape.d; from += span) {
                 const int64_t n = std::min(span, shape.d - from);
@@ -83,7 +79,7 @@ struct Task {
         product(rows, columns, shape.d, s.dcontext, s.row, 1, s.values_turned + t * s.turned, score_row, s.ds, score_row, false);
         for (int64_t r = 0; shape.dropout.on && r < rows; ++r)
             draw(shape.dropout, probability_index(shape, b, g * per_group() + i, q0 + r, k0), padded(columns, product_n), s.factors + r * score_row);
-        score_gradients(ScoreTile(s.p, seen, rows, k0, columns), static_cast<float>(shape.scale * std::numbers::log2e),
+        score_gradients(ScoreTile(s.p, seen, rows, k0, columns), shape.scale,
                         static_cast<const float *>(a.lse) + statistic(i, q0), sums_d + statistic(i, q0),
                         shape.dropout.on ? s.factors : nullptr, s.ds);
     }
@@ -161,7 +157,7 @@ struct Task {
         const Matrix m = head_of(shape, to, b, g, i);
         for (int64_t r = 0; r < rows; ++r) {
             float *row = sums + r * s.row;
-            if (r + rows_ahead < rows) fetch<true>(shape.dtype, m.base, m.offset + (s0 + r + rows_ahead) * m.row, shape.d);
+            fetch_ahead<true>(m, s0 + r, s0 + rows, shape.d);
             for (int64_t c = 0; c < shape.d; ++c) row[c] *= factor;
             write(shape.dtype, to.base, m.offset + (s0 + r) * m.row, shape.d, row);
         }

@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "device/cpu/attention_rows.cpp"
 #include "hwy/foreach_target.h"
 
+#include <numbers>
+
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/vector-inl.hpp"
 
@@ -12,20 +14,23 @@ namespace mdlm::cpu::HWY_NAMESPACE {
 
 static_assert(product_n % (2 * lanes) == 0);
 
+// e^(scale x) = 2^(this x).
+HWY_INLINE V in_powers_of_2(double scale) { return broadcast(static_cast<float>(scale * std::numbers::log2e)); }
+
 HWY_INLINE void clear_outside(float *row, int64_t begin, int64_t end, int64_t width, float value) {
     std::fill(row, row + begin, value);
     std::fill(row + end, row + width, value);
 }
 
-void online_softmax(const ScoreTile &t, float scale, float *largest, float *totals, float *sums, int64_t sums_row, int64_t width) {
+void online_softmax(const ScoreTile &t, double scale, float *largest, float *totals, float *sums, int64_t sums_row, int64_t width) {
     const int64_t n = padded(t.columns, product_n);
-    const V by = broadcast(scale);
+    const V by = in_powers_of_2(scale);
     // All largest before any exponential: the rows' reductions overlap.
     float tops[tile_q];
     for (int64_t r = 0; r < t.rows; ++r) {
         float *row = t.scores + r * score_row;
         const int64_t begin = t.begin[r], end = t.end[r];
-        if (begin > 0 || end < n) clear_outside(row, begin, end, n, scale < 0.0f ? INFINITY : -INFINITY);
+        if (begin > 0 || end < n) clear_outside(row, begin, end, n, scale < 0.0 ? INFINITY : -INFINITY);
         V one = broadcast(largest[r]), other = one;
         for (int64_t j = 0; j < n; j += 2 * lanes) {
             one = hn::Max(one, hn::Mul(load(row + j), by));
@@ -72,9 +77,9 @@ void online_softmax(const ScoreTile &t, float scale, float *largest, float *tota
     }
 }
 
-void score_gradients(const ScoreTile &t, float scale, const float *lse, const float *d, const float *factors, float *gradients) {
+void score_gradients(const ScoreTile &t, double scale, const float *lse, const float *d, const float *factors, float *gradients) {
     const int64_t n = padded(t.columns, product_n);
-    const V by = broadcast(scale);
+    const V by = in_powers_of_2(scale);
     for (int64_t r = 0; r < t.rows; ++r) {
         float *row = t.scores + r * score_row, *gradient = gradients + r * score_row;
         const float *factor = factors != nullptr ? factors + r * score_row : nullptr;
@@ -84,7 +89,7 @@ void score_gradients(const ScoreTile &t, float scale, const float *lse, const fl
             std::fill_n(gradient, n, 0.0f);
             continue;
         }
-        const V l = broadcast(lse[r] * log2_e), all = broadcast(d[r]);
+        const V l = broadcast(lse[r] * std::numbers::log2e_v<float>), all = broadcast(d[r]);
         if (factor == nullptr)
             for (int64_t j = 0; j < n; j += lanes) {
                 const V p = exp2_of(hn::MulSub(load(row + j), by, l));
@@ -113,10 +118,10 @@ HWY_EXPORT(online_softmax);
 HWY_EXPORT(score_gradients);
 }  // namespace
 
-void online_softmax(const ScoreTile &tile, float scale, float *largest, float *totals, float *sums, int64_t sums_row, int64_t width) {
+void online_softmax(const ScoreTile &tile, double scale, float *largest, float *totals, float *sums, int64_t sums_row, int64_t width) {
     HWY_DYNAMIC_DISPATCH(online_softmax)(tile, scale, largest, totals, sums, sums_row, width);
 }
-void score_gradients(const ScoreTile &tile, float scale, const float *lse, const float *d, const float *factors, float *gradients) {
+void score_gradients(const ScoreTile &tile, double scale, const float *lse, const float *d, const float *factors, float *gradients) {
     HWY_DYNAMIC_DISPATCH(score_gradients)(tile, scale, lse, d, factors, gradients);
 }
 

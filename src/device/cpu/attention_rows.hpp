@@ -20,15 +20,12 @@ struct ScoreTile {
     }
 };
 
-// Exponentials are powers of 2: scale is that of the scores, times this.
-inline constexpr float log2_e = 1.44269504088896341f;
+// Turns every row into exp(scale * score - largest so far), 0 where a key is not seen, and up to the end of the padded row; largest (as an
+// exponent of 2) and totals go on, and what is summed up already ([tile_q, sums_row], width columns) is rescaled.
+void online_softmax(const ScoreTile &tile, double scale, float *largest, float *totals, float *sums, int64_t sums_row, int64_t width);
 
-// Turns every row into 2^(scale * score - largest so far), 0 where a key is not seen, and up to the end of the padded row; largest and
-// totals go on, and what is summed up already ([tile_q, sums_row], width columns) is rescaled.
-void online_softmax(const ScoreTile &tile, float scale, float *largest, float *totals, float *sums, int64_t sums_row, int64_t width);
-
-// scores become P = 2^(scale * score) / e^lse, and gradients (of the dropped probabilities, [tile_q, score_row]) become
+// scores become P = exp(scale * score - lse), and gradients (of the dropped probabilities, [tile_q, score_row]) become
 // P (gradient - d); with factors of dropout ([tile_q, score_row], or null) P (factor gradient - d), and the scores factor P.
-void score_gradients(const ScoreTile &tile, float scale, const float *lse, const float *d, const float *factors, float *gradients);
+void score_gradients(const ScoreTile &tile, double scale, const float *lse, const float *d, const float *factors, float *gradients);
 
 }  // namespace mdlm::cpu

@@ -13,6 +13,12 @@ struct Matrix {
     int64_t offset, row;
 };
 
+// Before row `row` of [.., end) is read or written: asks for the one that comes rows_ahead after it.
+template <bool to_write = false>
+inline void fetch_ahead(const Matrix &m, int64_t row, int64_t end, int64_t columns) {
+    if (row + rows_ahead < end) fetch<to_write>(m.type, m.base, m.offset + (row + rows_ahead) * m.row, columns);
+}
+
 // to[i * to_row + j] = m(i0 + i, j0 + j) for i < rows, j < columns, and 0 up to padded_rows and padded_columns.
 void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns, float *to,
           int64_t to_row);
