@@ -216,7 +216,10 @@ enum {
 /* ------------------------------------------------------------------------------------------------------------- config
 
 Every field has a key of the same name for mdlm_config_set, and a flag as Megatron spells it for
-mdlm_config_parse_flags (underscores become dashes). Booleans are 0 or 1. Names are Megatron-LM's where it has one. */
+mdlm_config_parse_flags (underscores become dashes). Booleans are 0 or 1. Names are Megatron-LM's where it has one,
+and then a field means what that field of its TransformerConfig means. Megatron's command line sometimes means
+something else, since it derives fields from several flags (--swiglu alone makes ffn_hidden_size 8/3 h there; dropout
+is 0.1, positions are learned): set those yourself. Other defaults than TransformerConfig's are named below. */
 typedef struct mdlm_config {
     size_t struct_size;
     /* sizes */
@@ -234,8 +237,8 @@ typedef struct mdlm_config {
     int32_t qk_layernorm;                 /* norm of q and k per head, before the rotary embedding (default 0) */
     int32_t final_layernorm;              /* one more norm after the last layer; only on the last stage (default 1) */
     /* linears and activation */
-    int32_t add_bias_linear;              /* biases of linear_proj, linear_fc1, linear_fc2 (default 1); --disable-bias-linear */
-    int32_t add_qkv_bias;                 /* bias of linear_qkv (default 0) */
+    int32_t add_bias_linear;              /* biases of all linears (default 1); flag --disable-bias-linear */
+    int32_t add_qkv_bias;                 /* bias of linear_qkv even without add_bias_linear (default 0) */
     mdlm_activation activation_func;      /* "gelu" | "gelu_tanh" | "squared_relu" | "swiglu" | "geglu" (default gelu) */
     /* positions */
     mdlm_position_embedding position_embedding_type; /* "none" | "rope" (default rope) */

@@ -28,7 +28,8 @@ struct Config {
     mdlm_normalization normalization;
     bool layernorm_zero_centered_gamma;
     double layernorm_epsilon;
-    bool qk_layernorm, final_layernorm, add_bias_linear, add_qkv_bias;
+    bool qk_layernorm, final_layernorm, add_bias_linear;
+    bool add_qkv_bias;  // linear_qkv has a bias: also where add_bias_linear says so
     mdlm_activation activation_func;
     mdlm_position_embedding position_embedding_type;
     int64_t rotary_dim;  // channels of a head that turn; 0 without rope

@@ -17,6 +17,7 @@ mdlm_config written_out(const Config &c) {
     w.num_query_groups = c.num_query_groups;
     w.kv_channels = c.kv_channels;
     w.ffn_hidden_size = c.ffn_hidden_size;
+    w.add_qkv_bias = c.add_qkv_bias;
     w.softmax_scale = c.softmax_scale;
     w.attention_backend = c.attention_backend;
     w.grad_dtype = static_cast<mdlm_dtype>(c.grad_dtype);
@@ -51,7 +52,7 @@ Config resolve(const mdlm_config &raw) {
     c.qk_layernorm = raw.qk_layernorm != 0;
     c.final_layernorm = raw.final_layernorm != 0;
     c.add_bias_linear = raw.add_bias_linear != 0;
-    c.add_qkv_bias = raw.add_qkv_bias != 0;
+    c.add_qkv_bias = c.add_bias_linear || raw.add_qkv_bias != 0;  // linear_qkv is one of the linears
     c.activation_func = raw.activation_func;
     c.position_embedding_type = raw.position_embedding_type;
     if (raw.position_embedding_type == MDLM_POSITION_ROPE)

@@ -52,9 +52,9 @@ CASES = {
     "block_causal": dict(attention_mask_type="block_causal", mask_block_size=4, qk_layernorm=True, ffn_hidden_size=64),
     # three documents packed into one row, each seeing only itself; positions restart
     "packed": dict(micro_batch_size=1, seq_length=16, qk_layernorm=True, ffn_hidden_size=64, packed=[0, 5, 6, 16]),
-    # squared ReLU MLP
-    "relu2": dict(activation_func="squared_relu", normalization="layernorm", add_bias_linear=True, add_qkv_bias=True,
-                  ffn_hidden_size=64, num_layers=1, attention_mask_type="causal"),
+    # squared ReLU MLP; add_bias_linear alone gives linear_qkv its bias
+    "relu2": dict(activation_func="squared_relu", normalization="layernorm", add_bias_linear=True, ffn_hidden_size=64,
+                  num_layers=1, attention_mask_type="causal"),
 }
 
 
@@ -107,7 +107,7 @@ def layer(x, p, n, c, pos, ok):
     per = heads // groups
     u = norm(x, p, n + "input_layernorm", c)
     qkv = u @ p[n + "self_attention.linear_qkv.weight"].T
-    if c["add_qkv_bias"]:
+    if c["add_bias_linear"] or c["add_qkv_bias"]:
         qkv = qkv + p[n + "self_attention.linear_qkv.bias"]
     qkv = qkv.view(s, b, groups, per + 2, d)          # packed by group: its query heads, then key, then value
     q = qkv[:, :, :, :per].reshape(s, b, heads, d)
@@ -165,7 +165,7 @@ def parameters(c, gen):
         n = f"layers.{i}."
         norm_of(n + "input_layernorm", h)
         weight(n + "self_attention.linear_qkv.weight", (heads + 2 * groups) * d, h)
-        if c["add_qkv_bias"]:
+        if c["add_bias_linear"] or c["add_qkv_bias"]:
             vector(n + "self_attention.linear_qkv.bias", (heads + 2 * groups) * d, 0.0)
         if c["qk_layernorm"]:
             norm_of(n + "self_attention.q_layernorm", d)

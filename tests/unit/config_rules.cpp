@@ -209,6 +209,22 @@ TEST_CASE("resolve: every default worked out") {
     CHECK_THROWS_AS(resolve(raw), mdlm::Error);
 }
 
+TEST_CASE("resolve: linear_qkv has a bias where all linears have one, or by itself") {
+    uint64_t digests[2][2];
+    for (const int32_t all : {0, 1})
+        for (const int32_t qkv : {0, 1}) {
+            mdlm_config raw = small();
+            raw.add_bias_linear = all, raw.add_qkv_bias = qkv;
+            const mdlm::Config c = mdlm::resolve(raw);
+            CHECK(c.add_bias_linear == (all == 1));
+            CHECK(c.add_qkv_bias == (all == 1 || qkv == 1));
+            CHECK(c.raw.add_qkv_bias == qkv);
+            digests[all][qkv] = c.digest;
+        }
+    CHECK(digests[1][0] == digests[1][1]);
+    CHECK(digests[0][0] != digests[0][1]);
+}
+
 TEST_CASE("resolve: the digest is of the model, not of how it is written, recomputed or initialised") {
     const uint64_t digest = mdlm::resolve(small()).digest;
     mdlm_config c = small();

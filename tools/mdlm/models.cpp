@@ -6,7 +6,7 @@ namespace mdlm::tools {
 
 const std::vector<Model> &models() {
     // A decoder of GPT-3: LayerNorm, GELU with 4 h, biases, learned positions.
-#define MDLM_GPT3 "--add-qkv-bias", "--position-embedding-type", "learned_absolute", "--attention-mask-type", "causal", "--bf16"
+#define MDLM_GPT3 "--position-embedding-type", "learned_absolute", "--attention-mask-type", "causal", "--bf16"
 #define MDLM_LLAMA "--normalization", "RMSNorm", "--swiglu", "--disable-bias-linear", "--attention-mask-type", "causal", "--bf16"
     static const std::vector<Model> all = {
         {"megadlms-1.7b", "MegaDLMs' diffusion model: RMSNorm, QK-norm, SwiGLU, no mask",
