@@ -28,6 +28,7 @@ public:
     size_t bytes() const { return size_t(count_ * mdlm::size_of(type_)); }
     int64_t count() const { return count_; }
     mdlm::DType type() const { return type_; }
+    int64_t row = 0;  // elements that are compared together by check_rows; 0: all
     double operator[](int64_t i) { return mdlm::load(type_, data(), i); }
 
 private:
@@ -49,8 +50,9 @@ public:
         fill_uniform(type, b.data(), count, seed, scale, middle);
         return b.data();
     }
-    void *out(mdlm::DType type, int64_t count) {
+    void *out(mdlm::DType type, int64_t count, int64_t row = 0) {
         outputs.push_back(&add(type, count));
+        outputs.back()->row = row;
         return outputs.back()->data();
     }
     // An output that starts with values: an accumulator, or an input that is written in place.
@@ -110,7 +112,29 @@ inline void check_close(Block &seen, Block &expected, double units) {
     CHECK(worst <= (seen.type() == mdlm::DType::bf16 ? 2.0 * ulp : units * 1e-6 * std::max(largest, 1e-3)));
 }
 
-inline void check_case(Devices &devices, const std::string &what, const Case &body, double units = 10.0) {
+// The same, row by row: where the reference has NaN or an infinity, so has the device; finite values are within `part` of the row's largest
+// (bf16: 2 units in its last place), so that a row of huge values hides no other.
+inline void check_rows(Block &seen, Block &expected, double part) {
+    const int64_t length = expected.row != 0 ? expected.row : expected.count();
+    int64_t wrong = -1;
+    for (int64_t begin = 0; begin < expected.count() && wrong < 0; begin += length) {
+        double largest = 0.0;
+        for (int64_t i = begin; i < begin + length; ++i)
+            if (std::isfinite(expected[i])) largest = std::max(largest, std::fabs(expected[i]));
+        const double ulp = largest == 0.0 ? 0.0 : std::ldexp(1.0, std::ilogb(largest) - 7);
+        const double allowed = (seen.type() == mdlm::DType::bf16 ? 2.0 * ulp : part * largest) + 1e-36;
+        for (int64_t i = begin; i < begin + length && wrong < 0; ++i) {
+            const double s = seen[i], e = expected[i];
+            const bool right = std::isnan(e) ? std::isnan(s) : s == e || std::fabs(s - e) <= allowed;
+            if (!right) wrong = i;
+        }
+    }
+    if (wrong < 0) return;
+    FAIL_CHECK("element " << wrong << " of " << expected.count() << ", row of " << length << ": expected " << expected[wrong] << ", got " << seen[wrong]);
+}
+
+using Compare = std::function<void(Block &seen, Block &expected)>;
+inline void check_case(Devices &devices, const std::string &what, const Case &body, const Compare &compare) {
     CAPTURE(what);
     Run expected(*devices.reference, *devices.reference, 0);
     body(expected);
@@ -119,7 +143,7 @@ inline void check_case(Devices &devices, const std::string &what, const Case &bo
     body(first);
     for (size_t o = 0; o < first.outputs.size(); ++o) {
         CAPTURE(o);
-        check_close(*first.outputs[o], *expected.outputs[o], units);
+        compare(*first.outputs[o], *expected.outputs[o]);
     }
     for (size_t d = 0; d < devices.cpus.size(); ++d) {
         CAPTURE(d);
@@ -130,6 +154,9 @@ inline void check_case(Devices &devices, const std::string &what, const Case &bo
             CHECK(std::memcmp(again.outputs[o]->data(), first.outputs[o]->data(), first.outputs[o]->bytes()) == 0);
         }
     }
+}
+inline void check_case(Devices &devices, const std::string &what, const Case &body, double units = 10.0) {
+    check_case(devices, what, body, [units](Block &seen, Block &expected) { check_close(seen, expected, units); });
 }
 
 }  // namespace mdlm_test

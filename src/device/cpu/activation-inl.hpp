@@ -27,40 +27,52 @@ HWY_INLINE V erfc_of(V z) {
     return hn::Mul(t, exp_of(hn::NegMulAdd(z, z, p)));
 }
 
-// act(x), and with a slope its derivative.
+// act(x), and with a slope its derivative; of squared ReLU half of it, which is no larger than x.
 struct Acted {
     V y, slope;
 };
+template <mdlm_activation kind>
+inline constexpr bool half_slope = kind == MDLM_ACT_SQUARED_RELU;
 
 // Every activation but squared ReLU is x gate(x):
 //   gelu          gate = cdf(x) = erfc(-x / sqrt 2) / 2; its slope is the normal density
 //   swiglu        gate = sigmoid(x)
 //   the tanh form gate = (1 + tanh u) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation for negative x
+// Past `far` on either side the limits stand: 0, or x, with slopes 0 and 1. There e^x of the formulas leaves its range, or squares do.
 template <mdlm_activation kind, bool sloped>
 HWY_INLINE Acted act(V x) {
     const V zero = hn::Zero(Floats()), one = broadcast(1.0f);
+    const auto negative = hn::Lt(x, zero);
+    const V positive = hn::IfThenZeroElse(negative, x);  // not Max, which would make 0 of a NaN
     if constexpr (kind == MDLM_ACT_SQUARED_RELU) {
-        // Not Max, which would make 0 of a NaN.
-        const V positive = hn::IfThenElse(hn::Lt(x, zero), zero, x);
-        return {hn::Mul(positive, positive), hn::Add(positive, positive)};
-    } else if constexpr (kind == MDLM_ACT_GELU) {
-        constexpr float root_half = 0.70710678118654752f, root_2_pi = 0.39894228040143268f;  // sqrt(1/2), 1 / sqrt(2 pi)
-        const V half = hn::Mul(broadcast(0.5f), erfc_of(hn::Mul(hn::Abs(x), broadcast(root_half))));
-        const V gate = hn::IfThenElse(hn::Lt(x, zero), half, hn::Sub(one, half)), y = hn::Mul(x, gate);
-        if constexpr (!sloped) return {y, zero};
-        const V density = hn::Mul(exp_of(hn::Mul(hn::Mul(x, x), broadcast(-0.5f))), broadcast(root_2_pi));
-        return {y, hn::MulAdd(x, density, gate)};
+        return {hn::Mul(positive, positive), positive};
     } else {
-        constexpr float two_root_2_pi = 1.59576912160573071f, cubic = 0.044715f;  // 2 sqrt(2 / pi)
-        V u = x, du = one;
-        if constexpr (kind != MDLM_ACT_SWIGLU) {
-            const V square = hn::Mul(x, x);
-            u = hn::Mul(x, hn::MulAdd(square, broadcast(two_root_2_pi * cubic), broadcast(two_root_2_pi)));
-            du = hn::MulAdd(square, broadcast(3.0f * two_root_2_pi * cubic), broadcast(two_root_2_pi));
+        constexpr float far = kind == MDLM_ACT_GELU ? 13.0f : kind == MDLM_ACT_SWIGLU ? 87.0f : 10.0f;
+        const auto limited = hn::Gt(hn::Abs(x), broadcast(far));
+        const V near = hn::IfThenZeroElse(limited, x);
+        V gate, slope = zero;
+        if constexpr (kind == MDLM_ACT_GELU) {
+            constexpr float root_half = 0.70710678118654752f, root_2_pi = 0.39894228040143268f;  // sqrt(1/2), 1 / sqrt(2 pi)
+            const V half = hn::Mul(broadcast(0.5f), erfc_of(hn::Mul(hn::Abs(near), broadcast(root_half))));
+            gate = hn::IfThenElse(negative, half, hn::Sub(one, half));
+            if constexpr (sloped) {
+                const V density = hn::Mul(exp_of(hn::Mul(hn::Mul(near, near), broadcast(-0.5f))), broadcast(root_2_pi));
+                slope = hn::MulAdd(near, density, gate);
+            }
+        } else {
+            constexpr float two_root_2_pi = 1.59576912160573071f, cubic = 0.044715f;  // 2 sqrt(2 / pi)
+            V u = near, du = one;
+            if constexpr (kind != MDLM_ACT_SWIGLU) {
+                const V square = hn::Mul(near, near);
+                u = hn::Mul(near, hn::MulAdd(square, broadcast(two_root_2_pi * cubic), broadcast(two_root_2_pi)));
+                du = hn::MulAdd(square, broadcast(3.0f * two_root_2_pi * cubic), broadcast(two_root_2_pi));
+            }
+            gate = hn::Div(one, hn::Add(one, exp_of(hn::Neg(u))));
+            if constexpr (sloped) slope = hn::MulAdd(hn::Mul(hn::Mul(near, gate), hn::Sub(one, gate)), du, gate);
         }
-        const V gate = hn::Div(one, hn::Add(one, exp_of(hn::Neg(u)))), y = hn::Mul(x, gate);
+        const V y = hn::IfThenElse(limited, positive, hn::Mul(near, gate));
         if constexpr (!sloped) return {y, zero};
-        return {y, hn::MulAdd(hn::Mul(y, hn::Sub(one, gate)), du, gate)};
+        return {y, hn::IfThenElse(limited, hn::IfThenZeroElse(negative, one), slope)};
     }
 }
 

@@ -99,9 +99,9 @@ int64_t cpu_workspace(Kernel kernel, const KernelSize &size, int32_t threads) {
     case Kernel::linear_forward:
     case Kernel::linear_dgrad:
     case Kernel::linear_wgrad: return cpu::linear_workspace(size.dtype, threads);
-    case Kernel::bias_grad: return cpu::bias_grad_workspace(size);
-    case Kernel::norm_backward: return cpu::norm_backward_workspace(size);
-    case Kernel::qk_norm_rope_backward: return cpu::qk_norm_rope_backward_workspace(size);
+    case Kernel::bias_grad: return cpu::bias_grad_workspace(size, threads);
+    case Kernel::norm_backward: return cpu::norm_backward_workspace(size, threads);
+    case Kernel::qk_norm_rope_backward: return cpu::qk_norm_rope_backward_workspace(size, threads);
     case Kernel::attention_forward: return cpu::attention_forward_workspace(size, threads);
     case Kernel::attention_backward: return cpu::attention_backward_workspace(size, threads);
     case Kernel::attn_context_backward:

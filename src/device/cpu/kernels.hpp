@@ -23,9 +23,9 @@ void dropout_backward(Pool &, const DropoutBackward &);
 void activation_forward(Pool &, const ActivationForward &);
 void activation_backward(Pool &, const ActivationBackward &);
 
-int64_t norm_backward_workspace(const KernelSize &);
-int64_t bias_grad_workspace(const KernelSize &);
-int64_t qk_norm_rope_backward_workspace(const KernelSize &);
+int64_t norm_backward_workspace(const KernelSize &, int32_t threads);
+int64_t bias_grad_workspace(const KernelSize &, int32_t threads);
+int64_t qk_norm_rope_backward_workspace(const KernelSize &, int32_t threads);
 int64_t attention_forward_workspace(const KernelSize &, int32_t threads);
 int64_t attention_backward_workspace(const KernelSize &, int32_t threads);
 int64_t linear_workspace(DType, int32_t threads);  // of linear.hpp

@@ -64,13 +64,15 @@ void differentiate(const ActivationBackward &a, int64_t row, int64_t c0, int64_t
     T *dg = static_cast<T *>(a.dg) + at;
     vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
         const Acted acted = act<kind, true>(load(g + c, count));
-        V d = load(dm + c, count);
+        const V d = load(dm + c, count);
+        V dx = hn::Mul(acted.slope, d);  // before the gate's other factor: not larger than d, so nothing overflows that need not
+        if constexpr (half_slope<kind>) dx = hn::Add(dx, dx);
         if constexpr (gated<kind>) {
             const V up = load(g + a.width + c, count);
             store(hn::Mul(acted.y, d), dg + a.width + c, count);
-            d = hn::Mul(d, up);
+            dx = hn::Mul(dx, up);
         }
-        store(hn::Mul(acted.slope, d), dg + c, count);
+        store(dx, dg + c, count);
     });
 }
 

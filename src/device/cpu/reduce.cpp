@@ -5,22 +5,30 @@
 #define HWY_TARGET_INCLUDE "device/cpu/reduce.cpp"
 #include "hwy/foreach_target.h"
 
-#include <cstring>
-
 #include "device/cpu/kernels.hpp"
-#include "device/cpu/tasks.hpp"
+#include "device/cpu/row_sums.hpp"
+#include "device/cpu/spans.hpp"
 #include "device/cpu/vector-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mdlm::cpu::HWY_NAMESPACE {
 
-// to[c] (+)= sum over rows of from[row * stride + c]
-void add_rows(const float *from, int64_t rows, int64_t stride, int64_t width, float *to, bool accumulate) {
-    vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
-        V total = hn::Zero(Floats());
-        for (int64_t r = 0; r < rows; ++r) total = hn::Add(total, load(from + r * stride + c, n));
-        store(accumulate ? hn::Add(load(to + c, n), total) : total, to + c, n);
-    });
+// totals[c] (+)= sums[c]. Plain loops, here and below: the compiler makes vectors of them for each instruction set.
+void add_sums(const float *HWY_RESTRICT sums, int64_t width, double *HWY_RESTRICT totals, bool assign) {
+    if (assign)
+        for (int64_t c = 0; c < width; ++c) totals[c] = static_cast<double>(sums[c]);
+    else
+        for (int64_t c = 0; c < width; ++c) totals[c] += static_cast<double>(sums[c]);
+}
+
+// to[c] (+)= sum over chunks of from[chunk * stride + c], width <= span
+void add_totals(const double *from, int64_t chunks, int64_t stride, int64_t width, float *to, bool accumulate) {
+    double total[span] = {};
+    if (accumulate)
+        for (int64_t c = 0; c < width; ++c) total[c] = static_cast<double>(to[c]);
+    for (int64_t i = 0; i < chunks; ++i)
+        for (int64_t c = 0; c < width; ++c) total[c] += from[i * stride + c];
+    for (int64_t c = 0; c < width; ++c) to[c] = static_cast<float>(total[c]);
 }
 
 template <class T>
@@ -28,7 +36,7 @@ void add_to(const T *from, int64_t rows, int64_t width, float *sums) {
     for (int64_t r = 0; r < rows; ++r)
         vectors(width, [&](int64_t c, int64_t n) HWY_ATTR { store(hn::Add(load(sums + c, n), load(from + r * width + c, n)), sums + c, n); });
 }
-void add_to_sums(DType type, const void *from, int64_t first_row, int64_t rows, int64_t width, float *sums) {
+void add_rows(DType type, const void *from, int64_t first_row, int64_t rows, int64_t width, float *sums) {
     if (type == DType::f32) add_to(static_cast<const float *>(from) + first_row * width, rows, width, sums);
     else add_to(static_cast<const bf16 *>(from) + first_row * width, rows, width, sums);
 }
@@ -39,28 +47,30 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mdlm::cpu {
 namespace {
+HWY_EXPORT(add_sums);
+HWY_EXPORT(add_totals);
 HWY_EXPORT(add_rows);
-HWY_EXPORT(add_to_sums);
 }  // namespace
 
-void add_chunks(Pool &pool, const float *partial, int64_t chunks, int64_t stride, int64_t width, float *to, bool accumulate) {
-    parts(pool, width, chunks, [&](int64_t begin, int64_t end, int32_t) {
-        HWY_DYNAMIC_DISPATCH(add_rows)(partial + begin, chunks, stride, end - begin, to + begin, accumulate);
+void RowSums::add_block(const float *sums, int64_t width, double *totals, bool assign) {
+    HWY_DYNAMIC_DISPATCH(add_sums)(sums, width, totals, assign);
+}
+void RowSums::add_to(Pool &pool, int64_t first, int64_t count, float *to, bool accumulate) const {
+    pool.each(ceil_div(count, span), [&](int64_t i, int32_t) {
+        const int64_t c = i * span;
+        HWY_DYNAMIC_DISPATCH(add_totals)(totals_ + first + c, chunks_.count, width_, std::min(span, count - c), to + c, accumulate);
     });
 }
 
 void bias_grad(Pool &pool, const BiasGrad &a) {
-    const Chunks chunks(a.rows);
-    float *partial = static_cast<float *>(a.workspace);
-    pool.each(chunks.count, [&](int64_t i, int32_t) {
-        float *mine = partial + i * a.width;
-        std::memset(mine, 0, static_cast<size_t>(a.width) * sizeof(float));
-        HWY_DYNAMIC_DISPATCH(add_to_sums)(a.dtype, a.dy, chunks.begin(i), chunks.end(i) - chunks.begin(i), a.width, mine);
+    const RowSums sums(a.rows, a.width, a.workspace);
+    sums.run(pool, [&](int64_t begin, int64_t end, float *block) {
+        HWY_DYNAMIC_DISPATCH(add_rows)(a.dtype, a.dy, begin, end - begin, a.width, block);
     });
-    add_chunks(pool, partial, chunks.count, a.width, a.width, static_cast<float *>(a.db), a.accumulate);
+    sums.add_to(pool, 0, a.width, static_cast<float *>(a.db), a.accumulate);
 }
 
-int64_t bias_grad_workspace(const KernelSize &s) { return mul(mul(Chunks::most(s.rows), s.n), sizeof(float)); }
+int64_t bias_grad_workspace(const KernelSize &s, int32_t threads) { return RowSums::bytes(s.rows, s.n, threads); }
 
 }  // namespace mdlm::cpu
 #endif

@@ -17,7 +17,7 @@ void parts(Pool &pool, int64_t count, int64_t each, Body &&body, int64_t weight 
     pool.each(ceil_div(count, step), [&](int64_t i, int32_t worker) { body(i * step, std::min(count, (i + 1) * step), worker); });
 }
 
-// Sums over rows: at most this many chunks of consecutive rows, each summed on its own, then added in order.
+// Sums over rows: at most this many chunks of consecutive rows, each summed on its own, then added in order (row_sums.hpp).
 inline constexpr int64_t most_chunks = 64;
 struct Chunks {
     int64_t rows, step, count;
@@ -27,9 +27,6 @@ struct Chunks {
     // Of a bound: not less than count of any smaller number of rows.
     static int64_t most(int64_t rows) { return std::min(rows, most_chunks); }
 };
-
-// to[c] (+)= sum over chunks of partial[chunk * stride + c], in order of the chunks. The tail of a reduction over rows.
-void add_chunks(Pool &pool, const float *partial, int64_t chunks, int64_t stride, int64_t width, float *to, bool accumulate);
 
 // Keeps the error of the lowest index, so that which one is reported does not depend on the threads either.
 class FirstError {

@@ -24,8 +24,11 @@ void forward(const NormForward &a) {
 template <class T>
 void backward(const NormBackward &a) {
     using W = Wide<T>;
+    const auto moments_of = [&](int64_t r) {
+        return stored_moments(a.mean, a.rstd, r, static_cast<const T *>(a.x) + r * a.width, a.width, a.epsilon);
+    };
     const auto hat = [&](int64_t r, int64_t c) {
-        const Moments m = stored_moments<W>(a.mean, a.rstd, r);
+        const Moments m = moments_of(r);
         return (get<T>(a.x, r * a.width + c) - m.mean) * m.rstd;
     };
     const auto dy = [&](int64_t r, int64_t c) { return get<T>(a.dy, r * a.width + c); };
@@ -42,7 +45,7 @@ void backward(const NormBackward &a) {
         const auto g = [&](int64_t c) { return dy(r, c) * gamma<T>(a.weight, c, a.zero_centered); };
         const auto x = [&](int64_t c) { return hat(r, c); };
         const GradientMeans mean = gradient_means(a.width, a.rms, g, x);
-        const double rstd = get<W>(a.rstd, r);
+        const double rstd = moments_of(r).rstd;
         for (int64_t c = 0; c < a.width; ++c) {
             const int64_t at = r * a.width + c;
             const double add = a.add != nullptr ? get<T>(a.add, at) : 0.0;

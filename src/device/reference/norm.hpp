@@ -23,9 +23,15 @@ Moments moments(const T *x, int64_t n, bool rms, double epsilon) {
     const double variance = sum(n, [&](int64_t c) { const double v = get<T>(x, c) - mean; return v * v; }) / double(n);
     return {mean, 1.0 / std::sqrt(variance + epsilon)};
 }
-template <class W>
-Moments stored_moments(const void *mean, const void *rstd, int64_t row) {
-    return {mean != nullptr ? get<W>(mean, row) : 0.0, get<W>(rstd, row)};
+// For the backward: as stored, unless rounding took more from x^ than from any float: of a mean that is larger than the row's spread, or of
+// an rstd past the range. Then formed again.
+template <class T>
+Moments stored_moments(const void *mean, const void *rstd, int64_t row, const T *x, int64_t n, double epsilon) {
+    using W = Wide<T>;
+    const W scale = static_cast<const W *>(rstd)[row];
+    const Moments stored = {mean != nullptr ? get<W>(mean, row) : 0.0, double(scale)};
+    const bool kept = std::isnormal(scale) && std::fabs(stored.mean) * stored.rstd <= 1.0;
+    return kept ? stored : moments(x, n, mean == nullptr, epsilon);
 }
 
 template <class T>

@@ -31,7 +31,7 @@ ValueAndSlope gelu_tanh(double x) {
     return {0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * du};
 }
 ValueAndSlope squared_relu(double x) {
-    const double r = x > 0.0 ? x : 0.0 * x;  // 0 * x: a NaN stays one
+    const double r = x < 0.0 ? 0.0 : x;  // a NaN stays one
     return {r * r, 2.0 * r};
 }
 ValueAndSlope silu(double x) {
@@ -42,6 +42,8 @@ ValueAndSlope silu(double x) {
 bool gated(mdlm_activation kind) { return kind == MDLM_ACT_SWIGLU || kind == MDLM_ACT_GEGLU; }
 
 ValueAndSlope apply(mdlm_activation kind, double x) {
+    // The formulas' limits, which all of them have reached; they give infinity times 0 there.
+    if (kind != MDLM_ACT_SQUARED_RELU && std::fabs(x) > 1000.0) return x > 0.0 ? ValueAndSlope{x, 1.0} : ValueAndSlope{0.0, 0.0};
     switch (kind) {
     case MDLM_ACT_GELU: return gelu(x);
     case MDLM_ACT_GELU_TANH:

@@ -69,8 +69,11 @@ void backward(const QkNormRopeBackward &b, const Kind &kind, const Heads &dout, 
     const auto dnormed = [&](int64_t s, int64_t row, int64_t g, int64_t i, int64_t c) {
         return turned<W>(a, a.mask.position(s), c, -1.0, [&](int64_t o) { return get<T>(dout.base, place(dout, row, g, i) + o); });
     };
+    const auto moments_of = [&](int64_t row, int64_t g, int64_t i, int64_t index) {
+        return stored_moments(kind.mean, kind.rstd, index, static_cast<const T *>(kind.in.base) + place(kind.in, row, g, i), a.d, a.epsilon);
+    };
     const auto hat = [&](int64_t row, int64_t g, int64_t i, int64_t index, int64_t c) {
-        const Moments m = stored_moments<W>(kind.mean, kind.rstd, index);
+        const Moments m = moments_of(row, g, i, index);
         return (get<T>(kind.in.base, place(kind.in, row, g, i) + c) - m.mean) * m.rstd;
     };
     for (int64_t c = 0; a.norm && c < a.d; ++c) {
@@ -92,7 +95,7 @@ void backward(const QkNormRopeBackward &b, const Kind &kind, const Heads &dout, 
         const auto gradient = [&](int64_t c) { return dnormed(s, row, g, i, c) * gamma<T>(kind.weight, c, a.zero_centered); };
         const auto x = [&](int64_t c) { return hat(row, g, i, index, c); };
         const GradientMeans mean = gradient_means(a.d, a.rms, gradient, x);
-        const double rstd = get<W>(kind.rstd, index);
+        const double rstd = moments_of(row, g, i, index).rstd;
         for (int64_t c = 0; c < a.d; ++c) put<T>(din.base, to + c, rstd * (gradient(c) - mean.g - x(c) * mean.gx));
     });
 }

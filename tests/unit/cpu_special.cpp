@@ -1,0 +1,1 @@
+#include "unit/cpu_case.hpp"
