@@ -113,8 +113,8 @@ inline void check_close(Block &seen, Block &expected, double units) {
 }
 
 // The same, row by row: where the reference has NaN or an infinity, so has the device; finite values are within `part` of the row's largest
-// (bf16: 2 units in its last place), so that a row of huge values hides no other.
-inline void check_rows(Block &seen, Block &expected, double part) {
+// (bf16: 2 units in its last place), so that a row of huge values hides no other, or within `floor`.
+inline void check_rows(Block &seen, Block &expected, double part, double floor = 1e-36) {
     const int64_t length = expected.row != 0 ? expected.row : expected.count();
     int64_t wrong = -1;
     for (int64_t begin = 0; begin < expected.count() && wrong < 0; begin += length) {
@@ -122,7 +122,7 @@ inline void check_rows(Block &seen, Block &expected, double part) {
         for (int64_t i = begin; i < begin + length; ++i)
             if (std::isfinite(expected[i])) largest = std::max(largest, std::fabs(expected[i]));
         const double ulp = largest == 0.0 ? 0.0 : std::ldexp(1.0, std::ilogb(largest) - 7);
-        const double allowed = (seen.type() == mdlm::DType::bf16 ? 2.0 * ulp : part * largest) + 1e-36;
+        const double allowed = (seen.type() == mdlm::DType::bf16 ? 2.0 * ulp : part * largest) + floor;
         for (int64_t i = begin; i < begin + length && wrong < 0; ++i) {
             const double s = seen[i], e = expected[i];
             const bool right = std::isnan(e) ? std::isnan(s) : s == e || std::fabs(s - e) <= allowed;

@@ -1,8 +1,8 @@
 // Element by element.
 //   bias_dropout_add: y = residual + f (x + bias),  dx = f dy;  f = dropout's factor (Srivastava et al., JMLR 15, 2014)
-//   gelu(x) = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2;  gelu' = P(x) + x exp(-x^2 / 2) / sqrt(2 pi)
-//   gelu_tanh(x) = x (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3);  derivative (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2
-//     (Hendrycks, Gimpel, "Gaussian error linear units", arXiv 1606.08415)
+//   gelu(x) = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2 = erfc(-x / sqrt 2) / 2;  gelu' = P(x) + x exp(-x^2 / 2) / sqrt(2 pi)
+//   gelu_tanh(x) = x S, S = (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3);  derivative S + 2 x S (1 - S) u'
+//     (Hendrycks, Gimpel, "Gaussian error linear units", arXiv 1606.08415); 1 + erf and 1 + tanh would cancel for negative x
 //   squared_relu(x) = max(x, 0)^2;  derivative 2 max(x, 0)  (So et al., "Primer", arXiv 2109.08668)
 //   silu(x) = x S(x), S(x) = 1 / (1 + exp(-x));  derivative S (1 + x (1 - S))
 //   swiglu = silu(gate) up,  geglu = gelu_tanh(gate) up  (Shazeer, "GLU variants improve transformer", arXiv 2002.05202)
@@ -21,14 +21,15 @@ struct ValueAndSlope {
 };
 
 ValueAndSlope gelu(double x) {
-    const double p = 0.5 * (1.0 + std::erf(x / std::numbers::sqrt2));
+    const double p = 0.5 * std::erfc(-x / std::numbers::sqrt2);
     const double density = std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
     return {x * p, p + x * density};
 }
 ValueAndSlope gelu_tanh(double x) {
     const double root = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
-    const double t = std::tanh(root * (x + 0.044715 * x * x * x)), du = root * (1.0 + 3.0 * 0.044715 * x * x);
-    return {0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * du};
+    const double u = root * (x + 0.044715 * x * x * x), du = root * (1.0 + 3.0 * 0.044715 * x * x);
+    const double s = 1.0 / (1.0 + std::exp(-2.0 * u));
+    return {x * s, s + 2.0 * x * s * (1.0 - s) * du};
 }
 ValueAndSlope squared_relu(double x) {
     const double r = x < 0.0 ? 0.0 : x;  // a NaN stays one
