@@ -17,6 +17,8 @@ SHARED = os.path.join(BUILD, "src", "libmdlm.so")
 MPI_SHARED = os.path.join(BUILD, "src", "comm", "mpi", "libmdlm-mpi.so")  # where this build has MPI
 ARCHIVE = os.path.join(BUILD, "src", "libmdlm.a")
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror"]
+MPI_ARCHIVE = MPI_SHARED.replace(".so", ".a")
+STATIC_RUNTIME = os.environ.get("MDLM_STATIC_RUNTIME", "1") == "1"
 UPDATE = "--update" in sys.argv  # writes the stored lists anew instead of comparing
 
 cases = []

@@ -7,5 +7,6 @@ import test_header    # noqa: F401  compiles alone; values and layouts do not ch
 import test_library   # noqa: F401  exported symbols; abidiff
 import test_mpi       # noqa: F401  the same of libmdlm-mpi
 import test_install   # noqa: F401  the header's program; a program outside the tree with pkg-config alone
+import test_runtime   # noqa: F401  its C++ runtime is its own
 
 sys.exit(harness.main())

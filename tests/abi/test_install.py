@@ -3,6 +3,7 @@ import glob
 import os
 import re
 import shutil
+import sys
 
 from harness import BUILD, CC, CXX, ROOT, STRICT, case, compile_text, header, run
 
@@ -27,6 +28,10 @@ def install(folder, described="mdlm.pc"):
 
 def flags(environment, *options, name="mdlm"):
     return run(["pkg-config", *options, name], env=environment).split()
+
+
+def mdlm_version_of(info):
+    return re.search(r"^version +(\S+)$", info, re.MULTILINE).group(1)
 
 
 def expect_output(out):
@@ -62,7 +67,20 @@ def _(folder):
     expect_output(run([made], env=environment))
 
 
-@case("the installed tree can be moved, and holds what it should")
+@case("pkg-config asks for no library of others to link the shared one")
+def _(folder):
+    libraries, environment = install(os.path.join(folder, "root"))
+    # Not even the names of what libmdlm.so is made with are known here.
+    environment = {key: value for key, value in environment.items() if key != "PKG_CONFIG_PATH"}
+    environment["PKG_CONFIG_LIBDIR"] = os.path.join(libraries, "pkgconfig")
+    named = flags(environment, "--cflags", "--libs")
+    assert [word for word in named if not word.startswith(("-I", "-L"))] == ["-lmdlm"], named
+    made = compile_text(folder, program(), CC, ["-std=c99", *STRICT], libraries=named)
+    expect_output(run([made], env=environment))
+    assert "-lhwy" in flags(environment, "--static", "--libs"), "the archive needs Highway"
+
+
+@case("the installed tree can be moved, holds what it should, and finds what it needs of itself")
 def _(folder):
     libraries, _ = install(os.path.join(folder, "root"))
     prefix = os.path.dirname(libraries) if os.path.basename(libraries) == "lib" else os.path.dirname(os.path.dirname(libraries))
@@ -80,3 +98,11 @@ def _(folder):
                         ["-std=c99", *STRICT, *flags(environment, "--cflags")], libraries=flags(environment, "--libs"))
     assert run([made], env=environment).strip() == flags(environment, "--modversion")[0]
     assert ROOT not in open(os.path.join(libraries, "pkgconfig", "mdlm.pc")).read()
+    nothing = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    if "bin/mdlm" in kinds:
+        out = run([os.path.join(moved, "bin", "mdlm"), "info"], env=nothing)
+        assert mdlm_version_of(out) == flags(environment, "--modversion")[0], out
+        loaded = run(["ldd", os.path.join(moved, "bin", "mdlm")], env=nothing)
+        assert os.path.realpath(libraries) in os.path.realpath(re.search(r"libmdlm\.so\.0 => (\S+)", loaded).group(1)), loaded
+    for library in glob.glob(os.path.join(libraries, "libmdlm-mpi.so")):  # as Python or Julia load it, which do not load libmdlm first
+        run([sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).mdlm_comm_create_mpi", library], env=nothing)

@@ -3,7 +3,7 @@ import os
 import re
 import subprocess
 
-from harness import CC, CXX, MPI_SHARED, ROOT, STRICT, Skip, case, compile_text, have, plain, run
+from harness import ARCHIVE, CC, CXX, MPI_ARCHIVE, MPI_SHARED, ROOT, STRICT, Skip, case, compile_text, have, plain, run
 from test_install import flags, install
 from test_library import symbols
 
@@ -76,7 +76,7 @@ def _(_folder):
 @case("libmdlm-mpi.a shares no symbol with libmdlm.a")
 def _(_folder):
     need_mpi()
-    both = set(symbols(MPI_SHARED.replace(".so", ".a"), "-g")) & set(symbols(os.path.join(os.path.dirname(MPI_SHARED), "..", "..", "libmdlm.a"), "-g"))
+    both = set(symbols(MPI_ARCHIVE, "-g")) & set(symbols(ARCHIVE, "-g"))
     strange = [name for name in both if "4mdlm" in name or name.startswith("mdlm_")]
     assert not strange, strange
 
