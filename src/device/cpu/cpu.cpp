@@ -22,6 +22,8 @@ const char *instruction_set() {
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & (1u << 22)) != 0 && (d & (1u << 24)) != 0) return "amx";
     if (__get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0) return "avx512_bf16";
     return "avx512";
+#elif defined(__aarch64__)
+    return "neon";
 #else
     return "baseline";
 #endif
