@@ -8,9 +8,7 @@ cd "$(dirname "$0")/.."
 source tools/setup.sh
 mdlm_setup_build
 
-if [ ! -f build/build.ninja ]; then
-    meson setup build >/dev/null
-fi
+mdlm_configure build
 programs=(01_forward_backward 02_train_dlm 03_tensor_parallel)
 mpi=0
 if ninja -C build -t query examples/03_tensor_parallel_mpi >/dev/null 2>&1; then

@@ -27,13 +27,6 @@ source tools/setup.sh
 step 'installing what is missing'
 mdlm_setup_tests
 
-# configure FOLDER [option...]; once, unless the folder is there.
-configure() {
-    local folder=$1
-    shift
-    [ -f "$folder/build.ninja" ] || meson setup "$folder" "$@" >"/tmp/mdlm-setup.$$" || { cat "/tmp/mdlm-setup.$$"; false; }
-    rm -f "/tmp/mdlm-setup.$$"
-}
 # build FOLDER [target...]
 build() {
     ninja -C "$@" >"$1/build.log" 2>&1 || { grep -v '^\[' "$1/build.log" | tail -n 80; false; }
@@ -45,11 +38,11 @@ for target in json.load(sys.stdin):
     if target["build_by_default"] and "/tests/" not in target["defined_in"]:
         print("\n".join(name.split("/build/clang/")[1] for name in target["filename"]))
 '
-release() { step 'building (gcc, release)'; configure build; build build; }
+release() { step 'building (gcc, release)'; mdlm_configure build; build build; }
 # What is shipped, for its warnings and for the C ABI; unoptimised, which compiles in half the time.
 clang() {
     step 'building (clang)'
-    CC=clang-14 CXX=clang++-14 configure build/clang --optimization=0
+    CC=clang-14 CXX=clang++-14 mdlm_configure build/clang --optimization=0
     local shipped
     mapfile -t shipped < <(meson introspect --targets build/clang | python3 -c "$shipped_targets")
     build build/clang "${shipped[@]}"
@@ -57,9 +50,21 @@ clang() {
 sanitizers() {
     step 'building (gcc, address and undefined behaviour sanitizers)'
     # Lines for stack traces, and no variables for a debugger: a fifth of the time that the library takes to compile.
-    configure build/asan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=address,undefined \
+    mdlm_configure build/asan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=address,undefined \
         -Dexamples=false -Dtools=false
     build build/asan
+}
+# The tool and the CPU kernels' cases for AArch64, which the suite aarch64 runs emulated, or says why not. With less optimisation it compiles
+# in half the time.
+aarch64() {
+    step 'building (AArch64)'
+    mdlm_setup_cross build/arm64-packages || return 0
+    local place=$PWD/build/arm64-packages
+    printf "[properties]\nsys_root = '%s'\npkg_config_libdir = '%s'\n" "$place" "$place/usr/lib/aarch64-linux-gnu/pkgconfig" \
+        >"$place/cross.ini"
+    CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ mdlm_configure build/aarch64 --cross-file tests/aarch64/cross.ini \
+        --cross-file "$place/cross.ini" --optimization=1 -Donednn=disabled -Dmpi=disabled -Dexamples=false
+    build build/aarch64 tools/mdlm tests/unit/mdlm-test-unit-cpu
 }
 
 folders=()
@@ -68,13 +73,15 @@ if [ $sanitizers_only = 1 ]; then
     folders=(build/asan)
 elif [ ${#suites[@]} -gt 0 ]; then
     release
+    [[ " ${suites[*]} " != *" aarch64 "* ]] || aarch64
     folders=(build)
 else
     release
     clang
     sanitizers
+    aarch64
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
-    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi build/clang:abi build/asan:unit,planner,property,parallel,fault,mpi)
+    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64 build/clang:abi build/asan:unit,planner,property,parallel,fault,mpi)
 fi
 trap - ERR
 step 'running the suites'

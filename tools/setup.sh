@@ -21,6 +21,11 @@ mdlm_test_needs=(
     'openmpi-bin command mpirun'
     'iproute2 command ip'
 )
+# For the suite aarch64, which is skipped without them.
+mdlm_cross_needs=(
+    'g++-aarch64-linux-gnu command aarch64-linux-gnu-g++'
+    'qemu-user-static command qemu-aarch64-static'
+)
 
 mdlm_has() {
     case $1 in
@@ -70,4 +75,69 @@ mdlm_setup_build() {
 
 mdlm_setup_tests() {
     mdlm_setup "${mdlm_build_needs[@]}" "${mdlm_test_needs[@]}"
+}
+
+# mdlm_setup_cross FOLDER: what building for AArch64 takes, its Highway unpacked in FOLDER. Fails, and says why, where it can't be had.
+mdlm_setup_cross() {
+    local folder=$1 lists packages options
+    [ "$(uname -m)" != aarch64 ] || return 1
+    mdlm_setup "${mdlm_cross_needs[@]}" || return 1
+    [ ! -f "$folder/complete" ] || return 0
+    if ! command -v apt-get >/dev/null; then
+        echo "there is no apt-get to fetch Highway for AArch64 with" >&2
+        return 1
+    fi
+    # Lists of another architecture, apart from the machine's own, which stay as they are: that needs no rights.
+    lists=$(mktemp -d)
+    packages=$lists/packages
+    mkdir -p "$lists/state/lists/partial" "$lists/cache/archives/partial" "$packages"
+    options=(-o Dir::State="$lists/state" -o Dir::State::status=/dev/null -o Dir::Cache="$lists/cache" -o APT::Architecture=arm64
+        -o APT::Architectures=arm64 -o APT::Sandbox::User="$(id -un)")
+    echo "fetching Highway for AArch64" >&2
+    apt-get -qq "${options[@]}" update >&2 || true  # one of several sources may know no such architecture
+    if (cd "$packages" && apt-get -qq "${options[@]}" download libhwy-dev >&2 &&
+        apt-get -qq "${options[@]}" download "$(dpkg --field libhwy-dev_*.deb Depends | grep -o 'libhwy1[a-z0-9]*' | head -n 1)" >&2); then
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        for package in "$packages"/*.deb; do dpkg --extract "$package" "$folder"; done
+        touch "$folder/complete"
+    fi
+    rm -rf "$lists"
+    [ -f "$folder/complete" ] || { echo "Highway for AArch64 could not be fetched" >&2; return 1; }
+}
+
+# What a build depends on and Meson asks for once: on the first line the compilers, then all that may be there or not.
+mdlm_found() {
+    local name
+    printf '%s; %s\n' "$("${CC:-cc}" --version | sed -n 1p)" "$("${CXX:-c++}" --version | sed -n 1p)"
+    for name in dnnl.h doctest/doctest.h nlohmann/json.hpp; do
+        if mdlm_has header "$name"; then echo "$name"; fi
+    done
+    for name in mpicc mpirun python3; do echo "$name $(command -v "$name" || true)"; done
+    for name in libhwy ompi-c mpich mpi-c mpi; do echo "$name $(pkg-config --modversion "$name" 2>/dev/null || true)"; done
+}
+
+# mdlm_configure FOLDER [option...]: sets a build folder up. One that is there is set up again, with the options that it has, where the
+# machine has other things than the last time: Meson remembers what it found, and what it did not. Other compilers start it anew.
+mdlm_configure() {
+    local folder=$1 found how=() log
+    shift
+    found=$(mdlm_found)
+    if [ -f "$folder/build.ninja" ]; then
+        [ "$found" != "$(cat "$folder/mdlm-found" 2>/dev/null || true)" ] || return 0
+        how=(--reconfigure)
+        if [ -f "$folder/mdlm-found" ] && [ "$(head -n 1 <<<"$found")" != "$(head -n 1 "$folder/mdlm-found")" ]; then how=(--wipe); fi
+        rm -f "$folder/mdlm-found"
+        [ "${how[*]}" = --wipe ] || meson configure "$folder" --clearcache >/dev/null || return 1
+    else
+        how=("$@")
+    fi
+    log=$(mktemp)
+    if ! meson setup "$folder" "${how[@]}" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+    printf '%s\n' "$found" >"$folder/mdlm-found"
 }
