@@ -1,20 +1,22 @@
 #!/bin/bash
 # Installs what is missing, builds, and runs every test. The last line printed is "N passed, N failed, N skipped".
 #
-#   tests/run.sh                                  everything: release build, clang build, sanitizer build
+#   tests/run.sh                                  everything: release build, clang build, sanitizer builds
 #   tests/run.sh --suite unit [--case 'packed*']  one suite of the release build, or some of its cases
 #   tests/run.sh --suite unit --sanitizers        the same under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tests/run.sh --fuzz-minutes 60                only libFuzzer, every target for so long (tests/fuzz/run.py has more options)
 #   tests/run.sh --list                           names the suites
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
-suites=() sanitizers_only=0
+suites=() sanitizers_only=0 fuzz_minutes=0
 for ((i = 1; i <= $#; i++)); do
     case "${!i}" in
     --suite | --case) suites+=("${!i}"); i=$((i + 1)); suites+=("${!i:?needs a value}") ;;
     --list) suites+=(--list) ;;
     --sanitizers) sanitizers_only=1 ;;
-    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    --fuzz-minutes) i=$((i + 1)); fuzz_minutes=${!i:?needs a value} ;;
+    *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
 done
 
@@ -66,7 +68,20 @@ aarch64() {
         --cross-file "$place/cross.ini" --optimization=1 -Donednn=disabled -Dmpi=disabled -Dexamples=false
     build build/aarch64 tools/mdlm tests/unit/mdlm-test-unit-cpu
 }
+# libFuzzer's targets, with one instruction set, which takes half of the time to compile.
+fuzzers() {
+    step 'building (clang, libFuzzer)'
+    CC=clang-14 CXX=clang++-14 mdlm_configure build/fuzz --optimization=1 -Dfuzz=true -Db_ndebug=false \
+        -Db_sanitize=address,undefined -Db_lundef=false -Donednn=disabled -Dmpi=disabled -Dexamples=false -Dtools=false
+    build build/fuzz tests/fuzz/mdlm-fuzz
+}
 
+if [ "$fuzz_minutes" != 0 ]; then
+    fuzzers
+    trap - ERR
+    step 'fuzzing'
+    exec python3 tests/fuzz/run.py --minutes "$fuzz_minutes" --jobs 2
+fi
 folders=()
 if [ $sanitizers_only = 1 ]; then
     sanitizers
@@ -79,9 +94,11 @@ else
     release
     clang
     sanitizers
+    fuzzers
     aarch64
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
-    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64 build/clang:abi build/asan:unit,planner,property,parallel,fault,mpi)
+    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64 build/clang:abi build/asan:unit,planner,property,parallel,fault,fuzz,mpi
+        build/fuzz:fuzz-run)
 fi
 trap - ERR
 step 'running the suites'

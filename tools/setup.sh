@@ -2,7 +2,7 @@
 # Sourced by examples/run.sh and tests/run.sh: installs what they need and the machine does not have. Where everything is there it does
 # nothing and needs no rights; where something is missing it uses apt, as root or through sudo; elsewhere it names what is missing.
 
-# Debian's package, and a sign that it, or the same from elsewhere, is there: a command or a header.
+# Debian's package, and a sign that it, or the same from elsewhere, is there: a command, a header or what clang links for an option.
 mdlm_build_needs=(
     'g++ command g++'
     'meson command meson'
@@ -16,6 +16,7 @@ mdlm_build_needs=(
 mdlm_test_needs=(
     'python3 command python3'
     'clang-14 command clang++-14'
+    'libclang-rt-14-dev clang -fsanitize=fuzzer'
     'abigail-tools command abidiff'
     'libopenmpi-dev command mpicc'
     'openmpi-bin command mpirun'
@@ -30,6 +31,7 @@ mdlm_cross_needs=(
 mdlm_has() {
     case $1 in
     command) command -v "$2" >/dev/null ;;
+    clang) echo 'extern "C" int LLVMFuzzerTestOneInput(const char *, long) { return 0; }' | clang++-14 "$2" -x c++ - -o /dev/null 2>/dev/null ;;
     header) echo "#include <$2>" | g++ -x c++ -E - >/dev/null 2>&1 ;;
     esac
 }

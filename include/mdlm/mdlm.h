@@ -62,7 +62,8 @@ Rules that hold for every function, unless its comment says otherwise
     NULL        A pointer may be NULL only where the comment says so; otherwise NULL is MDLM_ERROR_ARGUMENT.
     Structs     Begin with struct_size and are set up by an INIT macro or by mdlm_X_init(p, sizeof *p). A field added in
                 a later version is 0 by default. A struct larger than this library knows is taken if its unknown tail
-                is all zero; output structs are filled up to the smaller of the two sizes.
+                is all zero; output structs are filled up to the smaller of the two sizes. A size that no
+                such struct can have, too small or no multiple of its alignment, is ARGUMENT.
     Handles     Opaque. *out is written only on success. _destroy takes NULL. Children keep their parents alive, so
                 handles may be destroyed in any order and from any thread.
     Threads     Calls on objects of one context exclude each other: a second thread gets MDLM_ERROR_BUSY and nothing

@@ -51,7 +51,8 @@ template <class T>
 void check_size(const void *p, size_t size, const char *name) {
     static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
     if (p == nullptr) fail(MDLM_ERROR_ARGUMENT, "%s is NULL", name);
-    if (size < StructInfo<T>::least)
+    // No struct of any version ends within a field: half of a pointer would be taken for one.
+    if (size < StructInfo<T>::least || size % alignof(T) != 0)
         fail(MDLM_ERROR_ARGUMENT, "%s: struct_size = %zu: expected %zu (set it with the INIT macro or function)", name, size, sizeof(T));
     if (size > sizeof(T) + largest_tail)
         fail(MDLM_ERROR_ARGUMENT, "%s: struct_size = %zu: expected %zu, or a little more from a newer header", name, size, sizeof(T));

@@ -32,8 +32,9 @@ Params::Box Params::box(const ParamEntry &p, const char *part, const int64_t *st
     }
     for (int i = 0; i < p.spec->ndim; ++i) {
         b.start[i] = start != nullptr ? start[i] : 0;
-        b.count[i] = count != nullptr ? count[i] : full[i] - b.start[i];
-        if (b.start[i] < 0 || b.count[i] < 0 || b.start[i] > full[i] || b.count[i] > full[i] - b.start[i])
+        const bool inside = b.start[i] >= 0 && b.start[i] <= full[i];
+        b.count[i] = count != nullptr ? count[i] : inside ? full[i] - b.start[i] : 0;
+        if (!inside || b.count[i] < 0 || b.count[i] > full[i] - b.start[i])
             fail(MDLM_ERROR_ARGUMENT, "%s: start[%d] = %lld, count[%d] = %lld: expected to lie within %lld", name, i, (long long)b.start[i], i,
                  (long long)b.count[i], (long long)full[i]);
     }

@@ -104,7 +104,7 @@ private:
     bool other() const { bad("a string, an integer, an object or an array where the format has one"); }
 
     bool integer(int64_t v) {
-        if (depth_ == 0) bad("an object, got a number");
+        if (depth_ == 0 || depth_ == 2) bad("an object, got a number");
         if (depth_ == 1 && key_ == "version") {
             if (v != 1) bad("1");
             version_ = true;

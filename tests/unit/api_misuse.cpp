@@ -225,6 +225,8 @@ TEST_CASE("parameters: indices, boxes, parts, sizes, dtypes") {
     CHECK_FAILS(read(nullptr, {}, {}, 99, bytes), MDLM_ERROR_ARGUMENT, "dtype");
     CHECK_FAILS(read("gate", {}, {}, MDLM_DTYPE_F32, bytes), MDLM_ERROR_NOT_FOUND, "gate");
     CHECK_FAILS(read(nullptr, {-1, 0}, {1, 16}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");
+    CHECK_FAILS(read(nullptr, {INT64_MIN, 0}, {}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");  // no count that would fit
+    CHECK_FAILS(read(nullptr, {0, INT64_MAX}, {}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");
     CHECK_FAILS(read(nullptr, {48, 0}, {1, 16}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");
     CHECK_FAILS(read(nullptr, {0, 1}, {1, 16}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "count");
     CHECK_FAILS(read(nullptr, {0, 0}, {1, -16}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "count");

@@ -97,6 +97,10 @@ TEST_CASE("a plan's JSON that is wrong in one place is refused, and the place is
     m.refuses(replaced(text, "\"layers\"", "\"strata\""), F, "strata");
     m.refuses(replaced(text, "\"layers\": [", "\"layers\": [[["), F, "no array");
     m.refuses(replaced(text, "\"storage\": {", "\"storage\": {\"input\": {"), F, "no object");
+    for (const char *number : {"5", "-5", "18446744073709551615"}) {  // where a layer should be
+        m.refuses(replaced(text, ",\n  {", std::string(", ") + number + ",\n  {"), F, "an object, got a number");
+        m.refuses(replaced(text, "\n]}", std::string(", ") + number + "\n]}"), F, "an object, got a number");
+    }
     m.refuses(replaced(text, "\"saved_bytes\": ", "\"saved_bytes\": null, \"host_bytes\": "), F, "saved_bytes");
     const size_t last = text.rfind(",\n  {");
     m.refuses(text.substr(0, last) + "\n]}\n", F, "4 layers: expected 5");

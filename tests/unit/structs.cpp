@@ -25,7 +25,7 @@ struct Sized {
 }  // namespace
 
 TEST_CASE("structs: a smaller struct is never overrun and its missing fields are defaults") {
-    const size_t size = offsetof(mdlm_config, recompute_granularity);
+    const size_t size = offsetof(mdlm_config, recompute_granularity) / 8 * 8;
     Sized older(size);
     REQUIRE(mdlm_config_init(older.config(), size) == MDLM_OK);
     CHECK(older.config()->struct_size == size);
@@ -86,9 +86,22 @@ TEST_CASE("structs: a larger struct is taken while its unknown tail is zero") {
     CHECK(smaller.host_bytes == 1);
 }
 
+TEST_CASE("structs: one that ends within a field is refused") {
+    mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
+    mdlm_context *context = nullptr;
+    const mdlm_threadpool pool = {1, [](void *, int64_t, void (*)(void *, int64_t, int32_t), void *) {}, nullptr};
+    desc.threadpool = &pool;  // of which half would be read
+    for (size_t size = offsetof(mdlm_context_desc, threadpool) + 1; size < offsetof(mdlm_context_desc, device_allocator); ++size) {
+        desc.struct_size = size;
+        CHECK(mdlm_context_create(&desc, &context) == MDLM_ERROR_ARGUMENT);
+        CHECK(std::string(mdlm_last_error()).starts_with("desc: struct_size = " + std::to_string(size) + ": expected "));
+    }
+}
+
 TEST_CASE("structs: sizes that cannot be") {
     mdlm_config c = MDLM_CONFIG_INIT;
-    for (const size_t size : {size_t{0}, size_t{7}, sizeof(size_t), sizeof(size_t) + 7, sizeof c + 5000, ~size_t{0}}) {
+    for (const size_t size : {size_t{0}, size_t{7}, sizeof(size_t), sizeof(size_t) + 7, sizeof c - 1, sizeof c - 4, sizeof c + 4,
+                              offsetof(mdlm_config, rotary_base) + 4, sizeof c + 5000, ~size_t{0}}) {
         CHECK(mdlm_config_init(&c, size) == MDLM_ERROR_ARGUMENT);
         mdlm_config copy = MDLM_CONFIG_INIT;
         copy.struct_size = size;

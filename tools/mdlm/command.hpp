@@ -42,6 +42,8 @@ mdlm_device_kind device_of(const std::string &name);
 int32_t threads_of(const std::string &text);
 // A file's text; - is standard input.
 std::string read_all(const std::string &path);
+// Words of a file of flags: split at blanks and line ends; # begins a remark, a backslash at a line's end is left out.
+std::vector<std::string> flag_words(const std::string &text);
 // A table of what operations cost, as the library takes it, out of its name or of a file.
 std::string device_table_of(const std::string &value);
 

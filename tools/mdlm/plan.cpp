@@ -124,12 +124,18 @@ int64_t whole(const char *option, const std::string &text, int64_t least, int64_
     return n;
 }
 
-// Takes flags of the config from where words stand; 0 when the next word is none.
-size_t take_flags(mdlm_config *config, const std::vector<std::string> &list, size_t first) {
+// Words as mdlm_config_parse_flags wants them; made once, since a script has thousands that are no flags.
+std::vector<const char *> pointers_to(const std::vector<std::string> &list) {
     std::vector<const char *> argv;
-    for (size_t i = first; i < list.size(); ++i) argv.push_back(list[i].c_str());
+    for (const std::string &word : list) argv.push_back(word.c_str());
+    return argv;
+}
+
+// Takes flags of the config from where words stand; 0 when the next word is none.
+size_t take_flags(mdlm_config *config, const std::vector<const char *> &argv, size_t first) {
     int used = 0;
-    if (mdlm_config_parse_flags(config, static_cast<int>(argv.size()), argv.data(), &used) != MDLM_OK) bad("mdlm plan: %s", mdlm_last_error());
+    if (mdlm_config_parse_flags(config, static_cast<int>(argv.size() - first), argv.data() + first, &used) != MDLM_OK)
+        bad("mdlm plan: %s", mdlm_last_error());
     return static_cast<size_t>(used);
 }
 
@@ -143,32 +149,13 @@ bool take_shape(Words &words, PlanOptions &o) {
     return true;
 }
 
-// Words of a file of flags: split at blanks and line ends; # begins a remark, a backslash at a line's end is left out.
-std::vector<std::string> words_of(const std::string &text) {
-    std::vector<std::string> words;
-    std::string word;
-    bool remark = false;
-    const auto end = [&] {
-        if (!word.empty() && word != "\\") words.push_back(word);
-        word.clear();
-    };
-    for (const char c : text) {
-        if (c == '\n') end(), remark = false;
-        else if (remark) continue;
-        else if (c == '#' && word.empty()) remark = true;
-        else if (c == ' ' || c == '\t' || c == '\r') end();
-        else if (c != '"' && c != '\'') word += c;
-    }
-    end();
-    return words;
-}
-
 void take_file(PlanOptions &o, const std::string &path) {
-    const std::vector<std::string> list = words_of(read_all(path));
+    const std::vector<std::string> list = flag_words(read_all(path));
+    const std::vector<const char *> argv = pointers_to(list);
     std::string left_out;
     for (Words words(list); !words.done();) {
         if (take_shape(words, o)) continue;
-        if (const size_t used = take_flags(&o.config, list, words.place()); used > 0) {
+        if (const size_t used = take_flags(&o.config, argv, words.place()); used > 0) {
             words.skip(used);
             continue;
         }
@@ -182,7 +169,7 @@ void take_model(PlanOptions &o, const std::string &name) {
     const Model &m = model_of(name);
     o.model = m.name;
     const std::vector<std::string> list(m.flags.begin(), m.flags.end());
-    if (take_flags(&o.config, list, 0) != list.size()) bad("mdlm plan: --model %s: a flag of it is unknown", m.name);
+    if (take_flags(&o.config, pointers_to(list), 0) != list.size()) bad("mdlm plan: --model %s: a flag of it is unknown", m.name);
     o.shape.seq_length = m.seq_length;
     if (o.shape.micro_batch_size == 0) o.shape.micro_batch_size = 1;
 }
@@ -213,6 +200,7 @@ void article_defaults(PlanOptions &o, bool has_table) {
 
 int plan_command(const std::vector<std::string> &list) {
     PlanOptions o;
+    const std::vector<const char *> argv = pointers_to(list);
     std::string value;
     bool of_block = false, has_table = false, measures = false;
     for (Words words(list); !words.done();) {
@@ -242,7 +230,7 @@ int plan_command(const std::vector<std::string> &list) {
             o.sweep = true;
         } else if (words.flag("--json")) {
             o.json = true;
-        } else if (const size_t used = take_flags(&o.config, list, place); used > 0) {
+        } else if (const size_t used = take_flags(&o.config, argv, place); used > 0) {
             words.skip(used);
             of_block = true;
         } else {

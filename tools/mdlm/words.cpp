@@ -51,6 +51,25 @@ std::string read_all(const std::string &path) {
     return text;
 }
 
+std::vector<std::string> flag_words(const std::string &text) {
+    std::vector<std::string> words;
+    std::string word;
+    bool remark = false;
+    const auto end = [&] {
+        if (!word.empty() && word != "\\") words.push_back(word);
+        word.clear();
+    };
+    for (const char c : text) {
+        if (c == '\n') end(), remark = false;
+        else if (remark) continue;
+        else if (c == '#' && word.empty()) remark = true;
+        else if (c == ' ' || c == '\t' || c == '\r') end();
+        else if (c != '"' && c != '\'') word += c;
+    }
+    end();
+    return words;
+}
+
 std::string device_table_of(const std::string &value) {
     for (int32_t i = 0; mdlm_device_table_name(i) != nullptr; ++i)
         if (value == mdlm_device_table_name(i)) return value;
