@@ -50,7 +50,7 @@ public:
             d_.prepare(Kernel::attention_forward, size);
             char *qkv = part(0);
             a.q = {qkv, width, 3 * d, d}, a.k = {qkv + d * size_of(type_), width, 3 * d, 0}, a.v = {qkv + 2 * d * size_of(type_), width, 3 * d, 0};
-            a.context = {part(1), heads * d, d, d}, a.lse = part(2);
+            a.context = {part(1), heads * d, d, d}, a.row_max = part(2), a.inverse_sum = part(2) + chunk;
             a.workspace = scratch(Kernel::attention_forward, size);
             work = 4 * s * s * heads * d;
             return [this, a] { d_.attention_forward(a); };

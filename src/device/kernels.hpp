@@ -42,11 +42,11 @@ struct Mask {
     int64_t position(int64_t i) const { return i - begin_of(i); }  // restarts with each document
     int64_t first(int64_t i) const { return left < 0 ? begin_of(i) : std::max(begin_of(i), i - left); }
     int64_t last(int64_t i) const {
-        int64_t end = end_of(i);
-        if (type == MDLM_MASK_CAUSAL) end = std::min(end, i + 1);
-        if (type == MDLM_MASK_BLOCK_CAUSAL) end = std::min(end, begin_of(i) + (position(i) / block + 1) * block);
-        if (right >= 0) end = std::min(end, i + right + 1);
-        return end;
+        int64_t after = end_of(i) - i - 1;  // keys after the query; bounds may be as large as 2^63 - 1, so they are compared, not added
+        if (type == MDLM_MASK_CAUSAL) after = 0;
+        if (type == MDLM_MASK_BLOCK_CAUSAL) after = std::min(after, block - 1 - position(i) % block);
+        if (right >= 0) after = std::min(after, right);
+        return i + 1 + after;
     }
 };
 
@@ -157,18 +157,20 @@ struct Attention {
         return (b * (all_heads != 0 ? all_heads : heads) + first_head + head) * tokens.seq + query;
     }
 };
-// context = dropout(softmax(scale q k^T + mask)) v, tile by tile; lse = log of the sum of exp of the scaled scores, W [b, heads, s].
+// context = dropout(softmax(scale q k^T + mask)) v, tile by tile. Each row of probabilities is exp(score - row_max) inverse_sum: the two
+// statistics, W [b, heads, s] each, are kept apart, since a sum of both has the rounding of the larger one in the exponent. They are for
+// backward on the same device kind, which forms the scores with forward's bits; the CPU device counts exponents in powers of 2.
 struct AttentionForward {
     Attention shape;
     Heads q, k, v;
-    Heads context;  // out
-    void *lse;      // out
+    Heads context;                // out
+    void *row_max, *inverse_sum;  // out
     void *workspace;
 };
 struct AttentionBackward {
     Attention shape;
     Heads q, k, v, context, dcontext;
-    const void *lse;
+    const void *row_max, *inverse_sum;
     Heads dq, dk, dv;  // out
     void *workspace;
 };

@@ -139,8 +139,8 @@ BufferId Builder::attention(const char *name, const QKV &in) {
     s.context = {0, width, s.heads / s.groups * s.d, s.d};
     if (c_.attention_backend != MDLM_ATTENTION_UNFUSED) {
         const BufferId context = buffer(name, width);
-        const BufferId lse = stats(std::string(name) + ".log_sum_exp", context, s.heads);
-        emit(make_fused_attention(s, in.q, in.k, in.v, context, lse), {});
+        const BufferId statistics = stats(std::string(name) + ".statistics", context, 2 * s.heads);
+        emit(make_fused_attention(s, in.q, in.k, in.v, context, statistics), {});
         return context;
     }
     const BufferId scores = buffer("attention_scores", 0, s.heads);

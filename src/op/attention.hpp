@@ -18,8 +18,9 @@ struct AttentionSpec {
 };
 
 // Gradients of q, k and v go to the gradients of the buffers they stand in, each written once.
-// Fused: q, k, v -> context, log-sum-exp. Backward reads all of them.
-std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context, BufferId lse);
+// Fused: q, k, v -> context, statistics (two for each head and token). Backward reads all of them.
+std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context,
+                                         BufferId statistics);
 
 // Unfused, in three steps. Backward reads probabilities, v; probabilities; q, k. Scores are read by nobody's backward.
 std::unique_ptr<Op> make_attention_scores(const AttentionSpec &spec, BufferId q, BufferId k, BufferId scores);

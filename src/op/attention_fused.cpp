@@ -1,5 +1,5 @@
 // Softmax attention without the [s, s] tensors: online softmax forward (Milakov, Gimelshein, arXiv 1805.02867), probabilities rebuilt from
-// the log-sum-exp in backward (Dao et al., arXiv 2205.14135, algorithm 4; Dao, arXiv 2307.08691).
+// each row's maximum and sum in backward (Dao et al., arXiv 2205.14135, algorithm 4).
 #include "base/sizes.hpp"
 #include "op/attention.hpp"
 
@@ -45,10 +45,17 @@ namespace {
 
 int64_t qkvo_bytes(const AttentionSpec &s, Extent e) { return e.tokens * 2 * (s.heads + s.groups) * s.d * size_of(s.dtype); }
 
+// The rows' maxima, and behind those of this batch the inverses of their sums.
+struct Statistics {
+    void *row_max, *inverse_sum;
+    Statistics(const AttentionSpec &s, Extent e, void *base)
+        : row_max(base), inverse_sum(static_cast<char *>(base) + e.tokens * s.heads * size_of(wide(s.dtype))) {}
+};
+
 class BackwardOp final : public Op {
 public:
     explicit BackwardOp(const AttentionSpec &spec) : spec_(spec) {}
-    // in: dcontext, q, k, v, context, lse; out: gradients of the buffers of q, k, v
+    // in: dcontext, q, k, v, context, statistics; out: gradients of the buffers of q, k, v
     const char *name() const override { return "attention_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
@@ -56,7 +63,9 @@ public:
         a.shape = spec_.shape(c.state);
         a.dcontext = spec_.context.at(c.in[0], t);
         a.q = spec_.q.at(c.in[1], t), a.k = spec_.k.at(c.in[2], t), a.v = spec_.v.at(c.in[3], t);
-        a.context = spec_.context.at(c.in[4], t), a.lse = c.in[5];
+        a.context = spec_.context.at(c.in[4], t);
+        const Statistics kept(spec_, c.state.extent(), c.in[5]);
+        a.row_max = kept.row_max, a.inverse_sum = kept.inverse_sum;
         a.dq = spec_.q.at(c.out[0], t), a.dk = spec_.k.at(c.out[1], t), a.dv = spec_.v.at(c.out[2], t);
         a.workspace = c.workspace;
         c.device.attention_backward(a);
@@ -80,7 +89,9 @@ public:
         AttentionForward a{};
         a.shape = spec_.shape(c.state);
         a.q = spec_.q.at(c.in[0], t), a.k = spec_.k.at(c.in[1], t), a.v = spec_.v.at(c.in[2], t);
-        a.context = spec_.context.at(c.out[0], t), a.lse = c.out[1];
+        a.context = spec_.context.at(c.out[0], t);
+        const Statistics kept(spec_, c.state.extent(), c.out[1]);
+        a.row_max = kept.row_max, a.inverse_sum = kept.inverse_sum;
         a.workspace = c.workspace;
         c.device.attention_forward(a);
     }
@@ -104,10 +115,11 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context, BufferId lse) {
+std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context,
+                                         BufferId statistics) {
     auto op = std::make_unique<ForwardOp>(spec);
     op->in = {q, k, v};
-    op->out = {context, lse};
+    op->out = {context, statistics};
     return op;
 }
 

@@ -49,8 +49,8 @@ Saved none_of_diffusion(uint64_t t, bool sequence_parallel) {
     const uint64_t s = sequence_parallel ? t : 1;
     // x, both norms' outputs and x after attention 8; qkv 6, rotated q and k 4, context 2, fc1 12, activation 6 by rank.
     const uint64_t tensors = 8 * sbh / s + 30 * sbh / t, norm = up(4 * tokens / s);
-    const uint64_t rows = up(4 * 2 * heads / t * tokens), log_sum_exp = up(4 * heads / t * tokens);
-    return {tensors + 2 * norm + rows + log_sum_exp, whole / s + norm};
+    const uint64_t rows = up(4 * 2 * heads / t * tokens), softmax = up(4 * 2 * heads / t * tokens);
+    return {tensors + 2 * norm + rows + softmax, whole / s + norm};
 }
 Saved none_of_gpt(uint64_t t, bool sequence_parallel) {
     const uint64_t s = sequence_parallel ? t : 1;

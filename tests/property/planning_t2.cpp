@@ -80,11 +80,11 @@ TEST_CASE("t = 2 with sequence parallelism: forward 2 gathers and 2 scatters, ba
 
 TEST_CASE("t = 2: saved bytes of a rank") {
     const auto saved = [](const Settings &settings) { return static_cast<int64_t>(plan_layers(model(3) + settings, seq, batch)[1].saved_bytes); };
-    const int64_t sbh = tokens * hidden, norm = 4 * tokens, rows = 4 * 2 * heads / t * tokens, lse = 4 * heads / t * tokens;
+    const int64_t sbh = tokens * hidden, norm = 4 * tokens, rows = 4 * 2 * heads / t * tokens, softmax = rows;
     // x, both norms' outputs and x after attention are whole; qkv 6, rotated 4, context 2, fc1 12, activation 6 are split.
-    CHECK(saved(plain) == (8 + 30 / t) * sbh + up(norm) * 2 + up(rows) + up(lse));
+    CHECK(saved(plain) == (8 + 30 / t) * sbh + up(norm) * 2 + up(rows) + up(softmax));
     // All are split, the norms' rows as well.
-    CHECK(saved(sequence) == 38 / t * sbh + up(norm / t) * 2 + up(rows) + up(lse));
+    CHECK(saved(sequence) == 38 / t * sbh + up(norm / t) * 2 + up(rows) + up(softmax));
     const Settings units = full("uniform", 1);
     CHECK(saved(plain + units) == 2 * sbh);
     CHECK(saved(plain + units + distributed) == 2 * sbh / t);

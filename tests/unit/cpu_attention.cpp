@@ -1,4 +1,7 @@
 // The CPU device's attention, fused and in steps, and qk-norm with rotary, against the reference device and to the bit among themselves.
+#include <numbers>
+#include <utility>
+
 #include "support/attention_cases.hpp"
 #include "unit/cpu_case.hpp"
 
@@ -47,6 +50,14 @@ struct Given {
     Heads part(void *qkv, int64_t slot) const { return packed(qkv, type, test, slot); }
     Heads context(void *base) const { return alone(base, test.groups, per_group, test.d); }
     int64_t context_count() const { return rows * test.heads * test.d; }
+    // The statistics.
+    std::pair<float *, float *> forward(Run &r, Device &device, void *qkv, void *context) const {
+        const auto statistic = [&](uint64_t seed) { return static_cast<float *>(r.in(DType::f32, rows * test.heads, seed)); };
+        float *row_max = statistic(5), *inverse_sum = statistic(6);
+        device.attention_forward({shape, part(qkv, 0), part(qkv, per_group), part(qkv, per_group + 1), this->context(context), row_max,
+                                  inverse_sum, r.scratch(device, Kernel::attention_forward, size)});
+        return {row_max, inverse_sum};
+    }
     // Probabilities of random scores, the same for all devices.
     void *probabilities(Run &r) const {
         void *p = r.in(type, squares, 21, 2.0);
@@ -64,20 +75,22 @@ TEST_CASE("cpu: fused attention") {
             const Given g(type, test);
             const int64_t pg = g.per_group;
             check_case(devices, std::string("forward: ") + test.name, [&](Run &r) {
-                void *qkv = r.in(type, g.rows * g.width, 1);
-                r.device.attention_forward({g.shape, g.part(qkv, 0), g.part(qkv, pg), g.part(qkv, pg + 1),
-                                            g.context(r.out(type, g.context_count())), r.out(DType::f32, g.rows * test.heads),
-                                            r.scratch(Kernel::attention_forward, g.size)});
+                void *qkv = r.in(type, g.rows * g.width, 1), *context = r.out(type, g.context_count());
+                const auto [row_max, inverse_sum] = g.forward(r, r.device, qkv, context);
+                // Both devices' statistics say the same in their own units.
+                auto *log_sum = static_cast<float *>(r.out(DType::f32, g.rows * test.heads));
+                const double unit = &r.device == &r.reference ? 1.0 : std::numbers::ln2;
+                for (int64_t i = 0; i < g.rows * test.heads; ++i)
+                    log_sum[i] = float(unit * double(row_max[i]) - std::log(double(inverse_sum[i])));
             });
             check_case(devices, std::string("backward: ") + test.name, [&](Run &r) {
                 void *qkv = r.in(type, g.rows * g.width, 1), *dcontext = r.in(type, g.context_count(), 2);
-                void *context = r.in(type, g.context_count(), 3), *lse = r.in(DType::f32, g.rows * test.heads, 4);
-                void *d_qkv = r.out(type, g.rows * g.width);
-                r.reference.attention_forward({g.shape, g.part(qkv, 0), g.part(qkv, pg), g.part(qkv, pg + 1), g.context(context), lse,
-                                               r.scratch(r.reference, Kernel::attention_forward, g.size)});
+                void *context = r.in(type, g.context_count(), 3), *d_qkv = r.out(type, g.rows * g.width);
+                const auto [row_max, inverse_sum] = g.forward(r, r.device, qkv, r.in(type, g.context_count(), 4));
+                g.forward(r, r.reference, qkv, context);  // bf16: the same roundings for all
                 r.device.attention_backward({g.shape, g.part(qkv, 0), g.part(qkv, pg), g.part(qkv, pg + 1), g.context(context),
-                                             g.context(dcontext), lse, g.part(d_qkv, 0), g.part(d_qkv, pg), g.part(d_qkv, pg + 1),
-                                             r.scratch(Kernel::attention_backward, g.size)});
+                                             g.context(dcontext), row_max, inverse_sum, g.part(d_qkv, 0), g.part(d_qkv, pg),
+                                             g.part(d_qkv, pg + 1), r.scratch(Kernel::attention_backward, g.size)});
             });
         }
 }

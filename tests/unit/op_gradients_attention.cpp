@@ -18,13 +18,14 @@ struct Setup {
     explicit Setup(const AttentionCase &c)
         : test(c), docs(c.documents), a(c.shape(f64, docs)), rows(a.tokens.rows()), per_group(c.heads / c.groups),
           squares(c.batch * c.heads * c.seq * c.seq), qkv(Tensor::random(f64, rows * c.packed().width(), 11)), dqkv(f64, qkv.count()),
-          dcontext(Tensor::random(f64, rows * c.heads * c.d, 12)), context(f64, dcontext.count()), lse(f64, rows * c.heads) {}
+          dcontext(Tensor::random(f64, rows * c.heads * c.d, 12)), context(f64, dcontext.count()),
+          row_max(f64, rows * c.heads), inverse_sum(f64, rows * c.heads) {}
 
     const AttentionCase &test;
     Documents docs;
     Attention a;
     int64_t rows, per_group, squares;
-    Tensor qkv, dqkv, dcontext, context, lse;
+    Tensor qkv, dqkv, dcontext, context, row_max, inverse_sum;
 
     Heads q() { return test.packed().q(qkv); }
     Heads k() { return test.packed().k(qkv); }
@@ -44,11 +45,11 @@ struct Setup {
     }
     void forward(Device &device) {
         Scratch scratch(device, Kernel::attention_forward, test.size(f64));
-        device.attention_forward({a, q(), k(), v(), heads(context), lse.data(), scratch.data()});
+        device.attention_forward({a, q(), k(), v(), heads(context), row_max.data(), inverse_sum.data(), scratch.data()});
     }
     void backward(Device &device) {
         Scratch scratch(device, Kernel::attention_backward, test.size(f64));
-        device.attention_backward({a, q(), k(), v(), heads(context), heads(dcontext), lse.data(), test.packed().q(dqkv),
+        device.attention_backward({a, q(), k(), v(), heads(context), heads(dcontext), row_max.data(), inverse_sum.data(), test.packed().q(dqkv),
                                    test.packed().k(dqkv), test.packed().v(dqkv), scratch.data()});
     }
 };

@@ -75,12 +75,12 @@ TEST_CASE("reference: attention kernels round once") {
         const int64_t rows = test.seq * test.batch, squares = test.batch * test.heads * test.seq * test.seq;
         const int64_t outputs = rows * test.heads * test.d;
         check_one_rounding(test.name, {rows * packed.width()}, outputs, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-            Tensor lse(wide(t), rows * test.heads);
+            Tensor row_max(wide(t), rows * test.heads), inverse_sum(wide(t), rows * test.heads);
             Scratch scratch(*d, Kernel::attention_forward, test.size(t));
             Attention a = test.shape(t, docs);
             a.mask.type = MDLM_MASK_NO_MASK, a.mask.left = a.mask.right = -1;  // a query that sees one key rounds nothing
             d->attention_forward({a, packed.q(in[0]), packed.k(in[0]), packed.v(in[0]),
-                                  alone(out, test.groups, packed.per_group(), test.d), lse.data(), scratch.data()});
+                                  alone(out, test.groups, packed.per_group(), test.d), row_max.data(), inverse_sum.data(), scratch.data()});
         });
         if (!test.documents.empty()) continue;
         check_one_rounding(test.name, {squares}, squares, [&](DType t, std::vector<Tensor> &in, Tensor &out) {

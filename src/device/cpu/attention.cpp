@@ -3,8 +3,8 @@
 #include "device/cpu/attention.hpp"
 
 #include <cmath>
-#include <numbers>
 
+#include "device/cpu/attention_edges.hpp"
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/tasks.hpp"
@@ -17,14 +17,15 @@ constexpr int64_t most_tiles = 4;
 // Scratch of one thread, in floats. q, sums and the statistics are those of all tiles of the task.
 struct Scratch {
     int64_t wide, row;
-    float *q, *sums, *keys, *values, *scores, *largest, *totals;
+    float *q, *sums, *keys, *values, *scores, *largest;
+    double *totals;
     Scratch(int64_t d, float *base)
         : wide(padded(d, product_n)), row(row_of(d)), q(base), sums(q + most_tiles * tile_q * row), keys(sums + most_tiles * tile_q * row),
           values(keys + wide * score_row), scores(values + tile_k * row), largest(scores + tile_q * score_row),
-          totals(largest + most_tiles * tile_q) {}
+          totals(reinterpret_cast<double *>(largest + most_tiles * tile_q)) {}
     static int64_t floats(int64_t d) {
         return (2 * most_tiles * tile_q + tile_k) * row_of(d) + padded(d, product_n) * score_row + tile_q * score_row +
-               2 * most_tiles * tile_q;
+               3 * most_tiles * tile_q;
     }
 };
 
@@ -39,30 +40,32 @@ struct Task {
 
     void scores(int64_t tile, int64_t q0, int64_t k0, int64_t columns, const Seen &seen) {
         const int64_t rows = std::min(tile_q, shape.tokens.seq - q0);
-        const ScoreTile t(s.scores, seen, rows, k0, columns);
+        const Intervals inside(seen, rows, k0, columns);
         float *q = s.q + tile * tile_q * s.row, *sums = s.sums + tile * tile_q * s.row;
         product(rows, columns, shape.d, q, s.row, 1, s.keys, score_row, s.scores, score_row, false);
-        online_softmax(t, shape.scale, s.largest + tile * tile_q, s.totals + tile * tile_q, sums, s.row, s.wide);
+        online_softmax(inside, s.scores, s.largest + tile * tile_q, s.totals + tile * tile_q, sums, s.row, s.wide);
         if (shape.dropout.on)
             for (int64_t r = 0; r < rows; ++r) {
                 float factors[tile_k], *row = s.scores + r * score_row;
                 draw(shape.dropout, probability_index(shape, b, head, q0 + r, k0), columns, factors);
                 for (int64_t j = 0; j < columns; ++j) row[j] *= factors[j];
             }
-        product(rows, shape.d, columns, s.scores, score_row, 1, s.values, s.row, sums, s.row, true);
+        sum_over_keys(inside, s.scores, score_row, s.values, s.row, shape.d, sums, s.row, true);
     }
 
     void finish(int64_t tile, int64_t q0) {
         const int64_t rows = std::min(tile_q, shape.tokens.seq - q0);
-        float *lse = static_cast<float *>(a.lse) + (b * shape.heads + head) * shape.tokens.seq + q0;
+        const int64_t at = (b * shape.heads + head) * shape.tokens.seq + q0;
+        float *row_max = static_cast<float *>(a.row_max) + at, *inverse_sum = static_cast<float *>(a.inverse_sum) + at;
         const Matrix to = head_of(shape, a.context, b, group(), in_group());
         for (int64_t r = 0; r < rows; ++r) {
             fetch_ahead<true>(to, q0 + r, q0 + rows, shape.d);
             float *row = s.sums + (tile * tile_q + r) * s.row;
-            const float total = s.totals[tile * tile_q + r], inverse = 1.0f / total;
-            for (int64_t c = 0; c < shape.d; ++c) row[c] *= inverse;
+            const auto inverse = static_cast<float>(1.0 / s.totals[tile * tile_q + r]);
+            for (int64_t c = 0; c < shape.d; ++c) row[c] = unsigned_zero(row[c] * inverse);
             write(shape.dtype, a.context.base, to.offset + (q0 + r) * to.row, shape.d, row);
-            lse[r] = static_cast<float>(std::numbers::ln2 * (double(s.largest[tile * tile_q + r]) + std::log2(double(total))));
+            row_max[r] = s.largest[tile * tile_q + r];
+            inverse_sum[r] = inverse;
         }
     }
 
@@ -77,9 +80,10 @@ struct Task {
             high = std::max(high, seen[i].high);
         }
         pack(head_of(shape, a.q, b, group(), in_group()), q0, rows, padded(rows, product_m), 0, shape.d, s.wide, s.q, s.row);
+        scale_rows(s.q, rows, shape.d, s.row, ScoreUnit(shape.scale).query);
         std::fill_n(s.sums, padded(rows, product_m) * s.row, 0.0f);
         std::fill_n(s.largest, rows, -INFINITY);
-        std::fill_n(s.totals, rows, 0.0f);
+        std::fill_n(s.totals, rows, 0.0);
         const Matrix keys = head_of(shape, a.k, b, group(), 0), values = head_of(shape, a.v, b, group(), 0);
         for (int64_t k0 = low / tile_k * tile_k; k0 < high; k0 += tile_k) {
             const int64_t columns = std::min(tile_k, seq - k0);

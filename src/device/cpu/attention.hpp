@@ -34,6 +34,22 @@ struct Seen {
     int64_t end(int64_t r, int64_t k0, int64_t n) const { return std::max(begin(r, k0, n), std::clamp<int64_t>(last[r] - k0, 0, n)); }
 };
 
+// Of a tile of scores of queries [0, rows) and keys [k0, k0 + columns): row r sees those from begin[r] to end[r], counted from k0.
+struct Intervals {
+    int64_t rows, columns, begin[tile_q], end[tile_q];
+    bool whole = true;  // every row sees every key
+    Intervals(const Seen &seen, int64_t r, int64_t k0, int64_t n) : rows(r), columns(n) {
+        for (int64_t i = 0; i < rows; ++i) {
+            begin[i] = seen.begin(i, k0, n);
+            end[i] = seen.end(i, k0, n);
+            whole = whole && begin[i] == 0 && end[i] == n;
+        }
+    }
+};
+
+// A result's last step: a 0 has no sign, so that it does not tell whether zeros of keys that are not seen were added.
+inline float unsigned_zero(float x) { return x + 0.0f; }
+
 // Where a probability counts for dropout.
 inline uint64_t probability_index(const Attention &a, int64_t b, int64_t head, int64_t q, int64_t k) {
     return static_cast<uint64_t>(a.dropout_row(b, head, q) * a.tokens.seq + k);

@@ -1,9 +1,10 @@
-// Fused attention, backward. P = exp(scale q k^T - lse); D = rowsum(dcontext * context); dP = dropout(dcontext v^T); dS = P (dP - D);
+// Fused attention, backward. P = exp(scale q k^T - row_max) inverse_sum; D = rowsum(dcontext * context); dP = dropout(dcontext v^T); dS = P (dP - D);
 // dq = scale dS k; dk = scale dS^T q; dv = dropout(P)^T dcontext.
 //
 // Where whole groups of heads keep all threads busy, a task is a group: it walks runs of several tiles of keys and, for each run, the tiles of
 // queries, makes P and dS once, and adds up dq in float as it goes. Else two passes make P and dS twice, so that tasks can be smaller: dq by
 // tiles of queries, then dk and dv by runs of tiles of keys. Both sum every element over the same tiles in the same order: not a bit differs.
+#include "device/cpu/attention_edges.hpp"
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/tasks.hpp"
@@ -33,6 +34,7 @@ int64_t scratch_floats(int64_t d) { return in_floats(mul(Scratch::floats(d), siz
 struct Task {
     const AttentionBackward &a;
     const Attention &shape;
+    ScoreUnit unit;
     Scratch s;
     int64_t b, g;
     float *sums_d;  // D of all queries
@@ -53,6 +55,7 @@ struct Task {
     void pack_queries(int64_t i, int64_t q0) {
         const int64_t rows = rows_at(q0), all = padded(rows, product_m);
         pack(head_of(shape, a.q, b, g, i), q0, rows, all, 0, shape.d, s.wide, s.q, s.row);
+        scale_rows(s.q, rows, shape.d, s.row, unit.query);
         pack(head_of(shape, a.dcontext, b, g, i), q0, rows, all, 0, shape.d, s.wide, s.dcontext, s.row);
     }
     void find_d(int64_t i, int64_t q0) {
@@ -73,23 +76,21 @@ struct Task {
     }
 
     // s.ds = dS and s.p = dropout(P) of queries that are packed and tile t of keys; 0 where nothing is seen.
-    void scores(int64_t i, int64_t q0, int64_t t, int64_t k0, const Seen &seen) {
-        const int64_t rows = rows_at(q0), columns = columns_at(k0);
+    void scores(int64_t i, int64_t q0, int64_t t, int64_t k0, const Intervals &seen) {
+        const int64_t rows = seen.rows, columns = seen.columns, at = statistic(i, q0);
         product(rows, columns, shape.d, s.q, s.row, 1, s.keys_turned + t * s.turned, score_row, s.p, score_row, false);
         product(rows, columns, shape.d, s.dcontext, s.row, 1, s.values_turned + t * s.turned, score_row, s.ds, score_row, false);
         for (int64_t r = 0; shape.dropout.on && r < rows; ++r)
             draw(shape.dropout, probability_index(shape, b, g * per_group() + i, q0 + r, k0), padded(columns, product_n), s.factors + r * score_row);
-        score_gradients(ScoreTile(s.p, seen, rows, k0, columns), shape.scale,
-                        static_cast<const float *>(a.lse) + statistic(i, q0), sums_d + statistic(i, q0),
+        score_gradients(seen, s.p, static_cast<const float *>(a.row_max) + at, static_cast<const float *>(a.inverse_sum) + at, sums_d + at,
                         shape.dropout.on ? s.factors : nullptr, s.ds);
     }
-    void add_queries(int64_t q0, int64_t t, int64_t k0, bool add) {
-        product(rows_at(q0), shape.d, columns_at(k0), s.ds, score_row, 1, s.keys + t * s.tile, s.row, s.dq, s.row, add);
+    void add_queries(const Intervals &seen, int64_t t, bool add) {
+        sum_over_keys(seen, s.ds, score_row, s.keys + t * s.tile, s.row, shape.d, s.dq, s.row, add);
     }
-    void add_keys(int64_t q0, int64_t t, int64_t k0, bool add) {
-        const int64_t rows = rows_at(q0), columns = columns_at(k0);
-        product(columns, shape.d, rows, s.ds, 1, score_row, s.q, s.row, s.dk + t * s.tile, s.row, add);
-        product(columns, shape.d, rows, s.p, 1, score_row, s.dcontext, s.row, s.dv + t * s.tile, s.row, add);
+    void add_keys(const Intervals &seen, int64_t t, bool add) {
+        sum_over_queries(seen, s.ds, score_row, s.q, s.row, shape.d, s.dk + t * s.tile, s.row, add);
+        sum_over_queries(seen, s.p, score_row, s.dcontext, s.row, shape.d, s.dv + t * s.tile, s.row, add);
     }
 
     // Pass 1.
@@ -99,11 +100,12 @@ struct Task {
         find_d(i, q0);
         bool add = false;
         for (int64_t k0 = seen.low / tile_k * tile_k; k0 < seen.high; k0 += tile_k, add = true) {
+            const Intervals inside(seen, rows_at(q0), k0, columns_at(k0));
             pack_keys(0, k0, true);
-            scores(i, q0, 0, k0, seen);
-            add_queries(q0, 0, k0, add);
+            scores(i, q0, 0, k0, inside);
+            add_queries(inside, 0, add);
         }
-        write_tile(a.dq, i, q0, rows_at(q0), s.dq);
+        write_tile(a.dq, i, q0, rows_at(q0), s.dq, query_factor());
     }
     // Pass 2, a run of tiles of keys from k0 on; with sums of dq the only one.
     void keys(int64_t k0, int64_t tiles, const Heads *dq) {
@@ -119,17 +121,18 @@ struct Task {
                 for (int64_t t = 0; t < tiles; ++t) {
                     const int64_t at = k0 + t * tile_k;
                     if (seen.high <= at || seen.low >= at + tile_k) continue;
-                    scores(i, q0, t, at, seen);
-                    add_keys(q0, t, at, begun[t]);
+                    const Intervals inside(seen, rows_at(q0), at, columns_at(at));
+                    scores(i, q0, t, at, inside);
+                    add_keys(inside, t, begun[t]);
                     begun[t] = true;
-                    if (dq != nullptr) add_queries(q0, t, at, at > seen.low);
+                    if (dq != nullptr) add_queries(inside, t, at > seen.low);
                 }
                 if (dq == nullptr) continue;
-                if (end >= seen.high) write_tile(a.dq, i, q0, rows_at(q0), s.dq);
+                if (end >= seen.high) write_tile(a.dq, i, q0, rows_at(q0), s.dq, query_factor());
                 else write_sums(*dq, i, q0);
             }
         for (int64_t t = 0; t < tiles; ++t) {
-            write_tile(a.dk, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dk + t * s.tile);
+            write_tile(a.dk, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dk + t * s.tile, static_cast<float>(unit.key));
             write_tile(a.dv, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dv + t * s.tile, 1.0f);
         }
     }
@@ -150,15 +153,13 @@ struct Task {
     void write_sums(const Heads &dq, int64_t i, int64_t q0) {
         for (int64_t r = 0; r < rows_at(q0); ++r) std::copy_n(s.dq + r * s.row, shape.d, sums_at(dq, i, q0 + r));
     }
-    void write_tile(const Heads &to, int64_t i, int64_t s0, int64_t rows, float *sums) {
-        write_tile(to, i, s0, rows, sums, static_cast<float>(shape.scale));
-    }
+    float query_factor() const { return static_cast<float>(shape.scale); }
     void write_tile(const Heads &to, int64_t i, int64_t s0, int64_t rows, float *sums, float factor) {
         const Matrix m = head_of(shape, to, b, g, i);
         for (int64_t r = 0; r < rows; ++r) {
             float *row = sums + r * s.row;
             fetch_ahead<true>(m, s0 + r, s0 + rows, shape.d);
-            for (int64_t c = 0; c < shape.d; ++c) row[c] *= factor;
+            for (int64_t c = 0; c < shape.d; ++c) row[c] = unsigned_zero(row[c] * factor);
             write(shape.dtype, to.base, m.offset + (s0 + r) * m.row, shape.d, row);
         }
     }
@@ -181,7 +182,7 @@ void attention_backward(Pool &pool, const AttentionBackward &a) {
     float *sums_d = static_cast<float *>(a.workspace), *sums_dq = sums_d + in_floats(rows * heads * 4);
     float *scratch = sums_dq + sums_floats(shape.dtype, rows, heads, shape.d);
     const auto task = [&](int64_t group, int32_t worker) {
-        return Task{a, shape, Scratch(shape.d, scratch + worker * stride), group / groups, group % groups, sums_d};
+        return Task{a, shape, ScoreUnit(shape.scale), Scratch(shape.d, scratch + worker * stride), group / groups, group % groups, sums_d};
     };
     if (by_groups(all_groups, pool.size())) {
         const Heads dq = shape.dtype == DType::f32 ? a.dq : Heads{sums_dq, heads * shape.d, per_group * shape.d, shape.d};

@@ -2,8 +2,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "device/cpu/attention.hpp"
+#include "device/cpu/attention_edges.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/attention_rows.hpp"
 #include "device/cpu/product.hpp"
 #include "device/cpu/tasks.hpp"
 
@@ -32,12 +33,15 @@ struct Tile {
     float x[tile * tile_row];
 };
 
-// sums = left[i0 .., :] right[j0 .., :]^T over d channels: scores, or gradients of probabilities.
-void by_channels(const Matrix &left, int64_t i0, int64_t rows, const Matrix &right, int64_t j0, int64_t columns, int64_t d, Tile &sums) {
+// sums = factor left[i0 .., :] right[j0 .., :]^T over d channels: scores, or gradients of probabilities. The factor comes first, so that no
+// score overflows on the way.
+void by_channels(const Matrix &left, float factor, int64_t i0, int64_t rows, const Matrix &right, int64_t j0, int64_t columns, int64_t d,
+                 Tile &sums) {
     Tile l, r;
     for (int64_t c0 = 0; c0 < d; c0 += tile) {
         const int64_t n = std::min(tile, d - c0);
         pack(left, i0, rows, tile, c0, n, n, l.x, tile_row);
+        if (factor != 1.0f) scale_rows(l.x, rows, n, tile_row, factor);
         pack_transposed(right, j0, columns, tile_row, c0, n, n, r.x, tile_row);
         product(rows, columns, n, l.x, tile_row, 1, r.x, tile_row, sums.x, tile_row, c0 > 0);
     }
@@ -69,10 +73,10 @@ void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dro
                 const int64_t columns = std::min(tile, a.tokens.seq - k0);
                 squares(a, from, b, head, q0, rows, k0, columns, dropout, p);
                 pack(keys, k0, columns, columns, c0, n, tile_row, k.x, tile_row);
-                product(rows, n, columns, p.x, tile_row, 1, k.x, tile_row, sums.x, tile_row, true);
+                sum_over_keys(Intervals(seen, rows, k0, columns), p.x, tile_row, k.x, tile_row, n, sums.x, tile_row, true);
             }
             for (int64_t r = 0; r < rows; ++r) {
-                for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] *= factor;
+                for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] = unsigned_zero(sums.x[r * tile_row + c] * factor);
                 write(a.dtype, out.base, to.offset + (q0 + r) * to.row + c0, n, sums.x + r * tile_row);
             }
         }
@@ -97,10 +101,10 @@ void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &
                     if (seen.high <= k0 || seen.low >= k0 + columns) continue;
                     squares(a, square(a, m, b, head), b, head, q0, rows, k0, columns, dropout, p);
                     pack(head_of(a, right, b, g, i), q0, rows, rows, c0, n, tile_row, q.x, tile_row);
-                    product(columns, n, rows, p.x, 1, tile_row, q.x, tile_row, sums.x, tile_row, true);
+                    sum_over_queries(Intervals(seen, rows, k0, columns), p.x, tile_row, q.x, tile_row, n, sums.x, tile_row, true);
                 }
             for (int64_t r = 0; r < columns; ++r) {
-                for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] *= factor;
+                for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] = unsigned_zero(sums.x[r * tile_row + c] * factor);
                 write(a.dtype, out.base, to.offset + (k0 + r) * to.row + c0, n, sums.x + r * tile_row);
             }
         }
@@ -118,12 +122,12 @@ void over_channels(Pool &pool, const Attention &a, const Heads &left, const Head
         for (int64_t k0 = 0; k0 < a.tokens.seq; k0 += tile) {
             const int64_t columns = std::min(tile, a.tokens.seq - k0);
             Tile sums;
-            if (k0 < seen.high && k0 + columns > seen.low) by_channels(queries, q0, rows, keys, k0, columns, a.d, sums);
+            if (k0 < seen.high && k0 + columns > seen.low) by_channels(queries, factor, q0, rows, keys, k0, columns, a.d, sums);
             for (int64_t r = 0; r < rows; ++r) {
                 float *row = sums.x + r * tile_row, factors[tile];
                 const int64_t begin = seen.begin(r, k0, columns), end = seen.end(r, k0, columns);
                 draw(dropout, probability_index(a, b, head, q0 + r, k0 + begin), end - begin, factors);
-                for (int64_t j = begin; j < end; ++j) row[j] *= factor * factors[j - begin];
+                for (int64_t j = begin; j < end; ++j) row[j] *= factors[j - begin];
                 std::fill(row, row + begin, outside);
                 std::fill(row + end, row + columns, outside);
                 write(a.dtype, to, m.offset + (q0 + r) * m.row + k0, columns, row);

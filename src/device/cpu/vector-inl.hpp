@@ -65,12 +65,11 @@ HWY_INLINE void vectors(int64_t n, const Body &body) {
     if (i < n) body(i, n - i);
 }
 
-// e^x to 2 units in the last place. Below -87 it is e^-87 (about 1e-38), above 88 it is e^88. Reduction by ln 2 in two parts, then the
-// series of e^r for |r| <= ln(2) / 2.
+// e^x to 2 units in the last place. Below -87.336 (2^-126) it is 0, above 88.376 (2^127.5) infinity. Reduction by ln 2 in two parts, then
+// the series of e^r for |r| <= ln(2) / 2. A NaN stays one: comparisons decide, since Max and Min drop it on some instruction sets.
 HWY_INLINE V exp_of(V x) {
     const Floats d;
     const Bits bits;
-    x = hn::Max(broadcast(-87.0f), hn::Min(broadcast(88.0f), x));  // in this order a NaN stays
     const V shift = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
     const V t = hn::MulAdd(x, broadcast(1.44269504088896341f), shift), n = hn::Sub(t, shift);
     const V r = hn::MulAdd(n, broadcast(2.12194440054690583e-4f), hn::NegMulAdd(n, broadcast(0.693359375f), x));
@@ -82,15 +81,15 @@ HWY_INLINE V exp_of(V x) {
     p = hn::MulAdd(p, r, broadcast(1.0f));
     p = hn::MulAdd(p, r, broadcast(1.0f));
     const auto power = hn::ShiftLeft<23>(hn::Add(hn::Sub(hn::BitCast(bits, t), hn::BitCast(bits, shift)), hn::Set(bits, 127u)));
-    return hn::Mul(p, hn::BitCast(d, power));
+    const V e = hn::IfThenElse(hn::Lt(broadcast(88.376f), x), hn::Inf(d), hn::Mul(p, hn::BitCast(d, power)));
+    return hn::IfThenZeroElse(hn::Lt(x, broadcast(-87.336f)), e);
 }
 
-// 2^x to 1 unit in the last place, for x below 127. Below -125 it is 2^-125 (about 2e-38). The polynomial has the least largest relative error
-// on [-1/2, 1/2] of those with constant term 1, by Lawson's iteration.
+// 2^x to 1 unit in the last place, for x below 127; exact where x is whole. Below -126 it is 0; a NaN stays one. The polynomial has the least
+// largest relative error on [-1/2, 1/2] of those with constant term 1, by Lawson's iteration.
 HWY_INLINE V exp2_of(V x) {
     const Floats d;
     const Bits bits;
-    x = hn::Max(broadcast(-125.0f), x);  // in this order a NaN stays
     const V shift = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold
     const V t = hn::Add(x, shift), r = hn::Sub(x, hn::Sub(t, shift));
     V p = hn::MulAdd(r, broadcast(0.00015353362f), broadcast(0.00133988739f));
@@ -100,7 +99,7 @@ HWY_INLINE V exp2_of(V x) {
     p = hn::MulAdd(p, r, broadcast(0.693147182f));
     p = hn::MulAdd(p, r, broadcast(1.0f));
     const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(bits, t)), hn::BitCast(bits, broadcast(1.0f)));
-    return hn::Mul(p, hn::BitCast(d, power));
+    return hn::IfThenZeroElse(hn::Lt(x, broadcast(-126.0f)), hn::Mul(p, hn::BitCast(d, power)));
 }
 
 // to[p * to_row + r] = from[r * from_row + p] for 4 rows r and p < k.
