@@ -1,20 +1,22 @@
 #!/bin/bash
 # Installs what is missing, builds, and runs every test. The last line printed is "N passed, N failed, N skipped".
 #
-#   tests/run.sh                                  everything: release build, clang build, sanitizer build
+#   tests/run.sh                                  everything: release build, clang build, sanitizer builds
 #   tests/run.sh --suite unit [--case 'packed*']  one suite of the release build, or some of its cases
 #   tests/run.sh --suite unit --sanitizers        the same under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tests/run.sh --suite unit --tsan              the same under ThreadSanitizer
 #   tests/run.sh --list                           names the suites
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
-suites=() sanitizers_only=0
+suites=() sanitizers_only=0 tsan_only=0
 for ((i = 1; i <= $#; i++)); do
     case "${!i}" in
     --suite | --case) suites+=("${!i}"); i=$((i + 1)); suites+=("${!i:?needs a value}") ;;
     --list) suites+=(--list) ;;
     --sanitizers) sanitizers_only=1 ;;
-    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    --tsan) tsan_only=1 ;;
+    *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
 done
 
@@ -67,10 +69,21 @@ aarch64() {
     build build/aarch64 tools/mdlm tests/unit/mdlm-test-unit-cpu
 }
 
+tsan() {
+    step 'building (gcc, thread sanitizer)'
+    # Without oneDNN, whose OpenMP ThreadSanitizer does not see into.
+    mdlm_configure build/tsan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=thread -Dexamples=false -Dtools=false \
+        -Dmpi=disabled -Donednn=disabled
+    build build/tsan tests/mdlm-test-unit tests/mdlm-test-parallel
+}
+
 folders=()
 if [ $sanitizers_only = 1 ]; then
     sanitizers
     folders=(build/asan)
+elif [ $tsan_only = 1 ]; then
+    tsan
+    folders=(build/tsan)
 elif [ ${#suites[@]} -gt 0 ]; then
     release
     [[ " ${suites[*]} " != *" aarch64 "* ]] || aarch64
@@ -79,9 +92,10 @@ else
     release
     clang
     sanitizers
+    tsan
     aarch64
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
-    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64 build/clang:abi build/asan:unit,planner,property,parallel,fault,mpi)
+    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64 build/clang:abi build/asan:unit,planner,property,parallel,fault,mpi build/tsan:unit,parallel)
 fi
 trap - ERR
 step 'running the suites'
