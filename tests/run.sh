@@ -4,19 +4,21 @@
 #   tests/run.sh                                  everything: release build, clang build, sanitizer builds
 #   tests/run.sh --suite unit [--case 'packed*']  one suite of the release build, or some of its cases
 #   tests/run.sh --suite unit --sanitizers        the same under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tests/run.sh --suite unit --tsan              the same under ThreadSanitizer
 #   tests/run.sh --fuzz-minutes 60                only libFuzzer, every target for so long (tests/fuzz/run.py has more options)
 #   tests/run.sh --list                           names the suites
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
-suites=() sanitizers_only=0 fuzz_minutes=0
+suites=() sanitizers_only=0 tsan_only=0 fuzz_minutes=0
 for ((i = 1; i <= $#; i++)); do
     case "${!i}" in
     --suite | --case) suites+=("${!i}"); i=$((i + 1)); suites+=("${!i:?needs a value}") ;;
     --list) suites+=(--list) ;;
     --sanitizers) sanitizers_only=1 ;;
+    --tsan) tsan_only=1 ;;
     --fuzz-minutes) i=$((i + 1)); fuzz_minutes=${!i:?needs a value} ;;
-    *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
 done
 
@@ -76,16 +78,28 @@ fuzzers() {
     build build/fuzz tests/fuzz/mdlm-fuzz
 }
 
+tsan() {
+    step 'building (gcc, thread sanitizer)'
+    # Without oneDNN, whose OpenMP ThreadSanitizer does not see into.
+    mdlm_configure build/tsan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=thread -Dexamples=false -Dtools=false \
+        -Dmpi=disabled -Donednn=disabled
+    build build/tsan tests/mdlm-test-unit tests/mdlm-test-parallel
+}
+
 if [ "$fuzz_minutes" != 0 ]; then
     fuzzers
     trap - ERR
     step 'fuzzing'
     exec python3 tests/fuzz/run.py --minutes "$fuzz_minutes" --jobs 2
 fi
+
 folders=()
 if [ $sanitizers_only = 1 ]; then
     sanitizers
     folders=(build/asan)
+elif [ $tsan_only = 1 ]; then
+    tsan
+    folders=(build/tsan)
 elif [ ${#suites[@]} -gt 0 ]; then
     release
     [[ " ${suites[*]} " != *" aarch64 "* ]] || aarch64
@@ -94,11 +108,12 @@ else
     release
     clang
     sanitizers
+    tsan
     fuzzers
     aarch64
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
     folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64 build/clang:abi build/asan:unit,planner,property,parallel,fault,fuzz,mpi
-        build/fuzz:fuzz-run)
+        build/tsan:unit,parallel build/fuzz:fuzz-run)
 fi
 trap - ERR
 step 'running the suites'

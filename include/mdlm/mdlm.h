@@ -69,12 +69,22 @@ Rules that hold for every function, unless its comment says otherwise
     Threads     Calls on objects of one context exclude each other: a second thread gets MDLM_ERROR_BUSY and nothing
                 happens. _destroy never returns BUSY: during another call it marks the handle, and that call frees it
                 before returning. Two contexts never interfere. Configs, shapes, batches are plain structs of yours.
+                Threads of the library block all signals but those of their own faults, so handlers for what is sent to the
+                process run on yours. A call needs at most 128 KiB of its thread's stack.
+    Fork        In a child that fork made, handles from before can only be destroyed: other calls on them are
+                MDLM_ERROR_STATE (plans are plain data and stay usable), and contexts made in the child work. Destroying
+                there calls no function of yours, tells no rank of a group, and frees what the library allocated, or
+                nothing where a call was running at the fork; threads were not copied. The parent notices nothing. A
+                function of yours that forks during a call must not return in the child (exec or _exit).
     Memory      Pointers to your data are borrowed until the call returns (device CPU and reference: the work is done
                 then). They must be aligned to 16 bytes. dx may be dy; nothing else may overlap.
                 Only mdlm_block_reserve and mdlm_block_prepare allocate for running; forward and backward do not.
     Numbers     Sizes are bytes where the name says bytes, elements or tokens otherwise. Layouts are row-major, last
                 dimension contiguous.
-    Bits        Same build, device, shapes and group size: the same bits, for every number of threads and every plan.
+    Bits        Same build, device, shapes and group size: the same bits, for every number of threads and every plan, and
+                whatever the caller's floating-point environment: calls, the library's threads and its tasks on yours
+                round to nearest, keep denormals and trap no exception, and the caller's environment, its flags too, is as
+                it was on return. Functions of yours run in yours, and what they change in it stays.
 
 Since every function: version 0.1 (MDLM_API_VERSION 1), unless said. */
 #ifndef MDLM_MDLM_H
@@ -110,13 +120,13 @@ enum {
     MDLM_ERROR_OVERFLOW = 4,  /* a size that does not fit in 63 bits */
     MDLM_ERROR_FORMAT = 5,    /* text, JSON or a file that cannot be read as what it should be */
     MDLM_ERROR_NOT_FOUND = 6, /* no such key, parameter, tensor or file */
-    MDLM_ERROR_STATE = 20,    /* right call, wrong moment: not reserved, tape empty, parameters changed since */
+    MDLM_ERROR_STATE = 20,    /* right call, wrong moment: not reserved, tape empty, parameters changed since; after fork */
     MDLM_ERROR_BUSY = 21,     /* another thread is inside a call on this context */
     MDLM_ERROR_MEMORY = 40,   /* an allocation failed */
     MDLM_ERROR_BUDGET = 41,   /* the plan needs more than max_bytes, or no plan fits in memory_budget */
     MDLM_ERROR_THREAD = 42,   /* a thread could not be made */
     MDLM_ERROR_DEVICE = 43,   /* the device's library returned an error */
-    MDLM_ERROR_CALLBACK = 44, /* a function of yours returned an error */
+    MDLM_ERROR_CALLBACK = 44, /* a function of yours returned an error, or broke a rule of its own */
     MDLM_ERROR_COMM = 45,     /* the tensor-parallel group: a rank failed, left, did something else, or did not come in time */
     MDLM_ERROR_UNSUPPORTED = 60, /* this build or device cannot do it */
     MDLM_ERROR_INTERNAL = 90  /* a fault of the library; please report it */
@@ -403,10 +413,11 @@ typedef struct mdlm_allocator {
 } mdlm_allocator;
 
 /* Threads of yours. parallel_for calls task(argument, index, worker) once for every index in [0, count), from any threads, and
-   returns when all are done. worker is in [0, num_threads), and no two running tasks have the same. num_threads does not change
-   results, only the scratch memory that is reserved. */
+   returns when all are done. worker is in [0, num_threads), and no two running tasks have the same. A pool that breaks a rule is
+   CALLBACK: the call has failed inside, tasks with a wrong index or worker did not run, and with a pool that works all can go
+   on. num_threads does not change results, only the scratch memory that is reserved. */
 typedef struct mdlm_threadpool {
-    int32_t num_threads;
+    int32_t num_threads; /* (range 1 .. 65536) */
     void (*parallel_for)(void *payload, int64_t count, void (*task)(void *argument, int64_t index, int32_t worker), void *argument);
     void *payload;
 } mdlm_threadpool;
@@ -416,7 +427,8 @@ typedef struct mdlm_context_desc {
     int32_t api_version;                    /* MDLM_API_VERSION of the header you compiled with; 0 = not told */
     mdlm_device_kind device;                /* (default CPU) */
     int32_t device_index;                   /* (default 0; CPU and reference have only 0) */
-    int32_t num_threads;                    /* threads of the library's own pool (range 0 .. 1024; 0 = all cores this process may use) */
+    int32_t num_threads;                    /* threads of the library's own pool (range 0 .. 1024; 0 = all cores this process may use: of its
+                                               affinity mask, and of its cgroups' CPU quotas, rounded up) */
     const mdlm_threadpool *threadpool;      /* yours instead; the struct is copied, the pool outlives the context (default NULL) */
     const mdlm_allocator *device_allocator; /* arena, parameters, gradients; copied (default NULL = the library's) */
     const mdlm_allocator *host_allocator;   /* host storage of offloaded tensors; copied (default NULL = the library's) */

@@ -16,6 +16,7 @@ struct Arguments {
 // Of a collective for the caller's own data. parts: how many times count elements the larger of the buffers has.
 Arguments check(mdlm_comm *comm, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op, int64_t timeout_ms) {
     not_null(comm, "comm");
+    comm->comm->made().check("comm");
     if (count < 0) fail(MDLM_ERROR_ARGUMENT, "count = %lld: expected at least 0", (long long)count);
     if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64) fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
     if (op != MDLM_REDUCE_SUM && op != MDLM_REDUCE_MAX) fail(MDLM_ERROR_ARGUMENT, "op = %d: expected one of MDLM_REDUCE", op);
@@ -58,6 +59,7 @@ void mdlm_comm_destroy(mdlm_comm *comm) { delete comm; }
 mdlm_status mdlm_comm_abort(mdlm_comm *comm) {
     return guard([&] {
         not_null(comm, "comm");
+        comm->comm->made().check("comm");
         comm->comm->abort();
     });
 }
@@ -65,6 +67,7 @@ mdlm_status mdlm_comm_abort(mdlm_comm *comm) {
 mdlm_status mdlm_comm_rank(const mdlm_comm *comm, int32_t *rank, int32_t *size) {
     return guard([&] {
         not_null(comm, "comm");
+        comm->comm->made().check("comm");
         if (rank != nullptr) *rank = comm->comm->rank();
         if (size != nullptr) *size = comm->comm->size();
     });

@@ -2,6 +2,7 @@
 
 #include "api/objects.hpp"
 #include "api/text.hpp"
+#include "base/float_environment.hpp"
 #include "base/structs.hpp"
 #include "block/calibrate.hpp"
 #include "comm/timeout.hpp"
@@ -15,8 +16,8 @@ void check_desc(const mdlm_context_desc &d) {
         fail(MDLM_ERROR_UNSUPPORTED, "desc.api_version = %d: this library knows up to %d", d.api_version, MDLM_API_VERSION);
     if (d.device_index != 0) fail(MDLM_ERROR_ARGUMENT, "desc.device_index = %d: expected 0", d.device_index);
     if (d.num_threads < 0 || d.num_threads > 1024) fail(MDLM_ERROR_ARGUMENT, "desc.num_threads = %d: expected 0 .. 1024", d.num_threads);
-    if (d.threadpool != nullptr && (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1))
-        fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: expected parallel_for and num_threads >= 1, got num_threads = %d", d.threadpool->num_threads);
+    if (d.threadpool != nullptr && (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1 || d.threadpool->num_threads > 65536))
+        fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: expected parallel_for and num_threads in 1 .. 65536, got num_threads = %d", d.threadpool->num_threads);
     if (d.matmul < MDLM_MATMUL_AUTO || d.matmul > MDLM_MATMUL_OWN)
         fail(MDLM_ERROR_ARGUMENT, "desc.matmul = %d: expected AUTO (0), ONEDNN (1) or OWN (2)", int(d.matmul));
     if (d.comm_timeout_ms < 0 || d.comm_timeout_ms > longest_timeout_ms)
@@ -44,11 +45,13 @@ mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **ou
         not_null(out, "out");
         const mdlm_context_desc d = desc != nullptr ? take(desc, "desc") : defaults<mdlm_context_desc>();
         check_desc(d);
+        if (d.comm != nullptr) d.comm->comm->made().check("desc.comm");
         auto gate = std::make_shared<Gate>();
         auto context = std::make_unique<mdlm_context>(std::move(gate), make_device(d), d);
         if (d.log != nullptr) {
             char line[512];
             context->engine.device->describe(line, sizeof line);
+            const CallersFloats floats;
             d.log(d.log_payload, line);
         }
         *out = context.release();
@@ -71,6 +74,7 @@ mdlm_status mdlm_context_info(const mdlm_context *context, char *buf, size_t cap
 mdlm_status mdlm_context_last_error(const mdlm_context *context, char *buf, size_t cap, size_t *out_len) {
     return guard([&] {  // also while another call runs
         not_null(context, "context");
+        context->gate->made.check("context");
         char line[512];
         {
             const std::lock_guard lock(context->gate->mutex);

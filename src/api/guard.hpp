@@ -4,13 +4,15 @@
 #include <new>
 #include <utility>
 
+#include "base/float_environment.hpp"
 #include "base/status.hpp"
 
 namespace mdlm {
 
-// Runs f; a failure becomes a status and this thread's error line. Reporting allocates nothing.
+// Runs f in the library's floating-point environment; a failure becomes a status and this thread's error line. Reporting allocates nothing.
 template <class F>
 mdlm_status guard(F &&f) noexcept {
+    const CallFloats floats;
     try {
         std::forward<F>(f)();
         return MDLM_OK;

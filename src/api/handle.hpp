@@ -1,10 +1,13 @@
 // Handles: children keep their parents alive, calls on one context exclude each other, destroy never waits.
 #pragma once
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "api/guard.hpp"
+#include "base/made_in.hpp"
 
 namespace mdlm {
 
@@ -12,6 +15,8 @@ struct Handle;
 
 // Shared by a context and all that was made from it; outlives the last of them.
 struct Gate {
+    const MadeIn made;
+    std::atomic<pid_t> destroying{0};  // a child that fork made: see destroy_inherited
     std::mutex mutex;
     bool busy = false;          // a call is inside
     Handle *waiting = nullptr;  // handles whose destroy came while busy
@@ -63,6 +68,7 @@ template <class F>
 mdlm_status call(const Handle *handle, const char *name, F &&f) noexcept {
     if (handle == nullptr) return guard([&] { fail(MDLM_ERROR_ARGUMENT, "%s is NULL", name); });
     const std::shared_ptr<Gate> gate = handle->gate;  // the handle may be destroyed from another thread meanwhile
+    if (gate->made.another_process()) return guard([&] { gate->made.check(name); });
     {
         const std::lock_guard lock(gate->mutex);
         if (gate->busy) {
@@ -80,9 +86,21 @@ mdlm_status call(const Handle *handle, const char *name, F &&f) noexcept {
     return status;
 }
 
+// In a child that fork made. A thread that fork left behind may have been inside a call, and then nothing here is to be relied on, or may have held the
+// mutex; so threads of the child exclude each other by its number instead.
+inline void destroy_inherited(Gate &gate, Handle *h) noexcept {
+    if (gate.busy) return;
+    const pid_t own = getpid();
+    for (pid_t seen = gate.destroying.load(); seen == own || !gate.destroying.compare_exchange_weak(seen, own); seen = gate.destroying.load())
+        std::this_thread::yield();
+    release(h);
+    gate.destroying.store(0);
+}
+
 inline void destroy(Handle *h) noexcept {
     if (h == nullptr) return;
     const std::shared_ptr<Gate> gate = h->gate;
+    if (gate->made.another_process()) return destroy_inherited(*gate, h);
     {
         const std::lock_guard lock(gate->mutex);
         if (gate->busy) {

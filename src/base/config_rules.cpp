@@ -105,7 +105,7 @@ private:
         const int64_t d = c.kv_channels != 0 ? c.kv_channels : c.hidden_size / c.num_attention_heads;
         const double turned = std::floor(static_cast<double>(d) * c.rotary_percent);
         if (turned < 2 || std::fmod(turned, 2.0) != 0)
-            broken("rope turns %.0f of %lld channels (rotary_percent = %s): expected an even number >= 2", turned, ll(d),
+            broken("rope turns %lld of %lld channels (rotary_percent = %s): expected an even number >= 2", static_cast<long long>(turned), ll(d),
                    text("rotary_percent").c_str());
     }
 

@@ -1,15 +1,18 @@
 #include "base/pool.hpp"
 
-#include <sched.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <atomic>
-#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/cores.hpp"
+#include "base/float_environment.hpp"
+#include "base/made_in.hpp"
 #include "base/status.hpp"
 
 namespace mdlm {
@@ -17,10 +20,29 @@ namespace {
 
 using Task = void (*)(void *, int64_t, int32_t);
 
-// Worker 0 is the thread that calls each(). A call is closed before each() returns, so a worker that wakes late finds nothing of it.
-class OwnPool final : public Pool {
+// Threads begin with their maker's signal mask: in this scope one that blocks what is sent to the process, so that its handlers run on threads of
+// the host alone. What a thread itself causes stays, since the kernel ends a process for it where it is blocked.
+class SignalsBlocked {
 public:
-    explicit OwnPool(int32_t threads) {
+    SignalsBlocked() noexcept {
+        sigset_t all;
+        sigfillset(&all);
+        for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked &) = delete;
+
+private:
+    sigset_t before_;
+};
+
+// The threads, and what they share. Worker 0 is the thread that calls run(). A call is closed before run() returns, so a worker that wakes late
+// finds nothing of it.
+class Workers {
+public:
+    explicit Workers(int32_t threads) {
+        const SignalsBlocked blocked;
         try {
             workers_.reserve(static_cast<size_t>(threads - 1));
             for (int32_t id = 1; id < threads; ++id) workers_.emplace_back([this, id] { serve(id); });
@@ -33,11 +55,11 @@ public:
             throw;
         }
     }
-    ~OwnPool() override { stop(); }
-    int32_t size() const override { return static_cast<int32_t>(workers_.size()) + 1; }
+    ~Workers() { stop(); }
+    Workers(const Workers &) = delete;
+    int32_t size() const { return static_cast<int32_t>(workers_.size()) + 1; }
 
-protected:
-    void run(int64_t count, Task task, void *argument) override {
+    void run(int64_t count, Task task, void *argument) {
         if (count <= 1 || workers_.empty()) {
             for (int64_t i = 0; i < count; ++i) task(argument, i, 0);
             return;
@@ -72,6 +94,7 @@ private:
     }
 
     void serve(int32_t id) {
+        FloatEnvironment().install(FloatEnvironment::current());
         uint64_t seen = 0;
         std::unique_lock lock(mutex_);
         for (;;) {
@@ -106,18 +129,21 @@ private:
     std::vector<std::thread> workers_;
 };
 
-class CallerPool final : public Pool {
+class OwnPool final : public Pool {
 public:
-    explicit CallerPool(const mdlm_threadpool &pool) : pool_(pool) {}
-    int32_t size() const override { return pool_.num_threads; }
+    explicit OwnPool(int32_t threads) : workers_(new Workers(threads)) {}
+    // A child that fork made has none of the threads: joining them, and the end of what they waited on, would wait for ever.
+    ~OwnPool() override {
+        if (!made_.another_process()) delete workers_;
+    }
+    int32_t size() const override { return workers_->size(); }
 
 protected:
-    void run(int64_t count, Task task, void *argument) override {
-        if (count > 0) pool_.parallel_for(pool_.payload, count, task, argument);
-    }
+    void run(int64_t count, Task task, void *argument) override { workers_->run(count, task, argument); }
 
 private:
-    mdlm_threadpool pool_;
+    const MadeIn made_;
+    Workers *const workers_;
 };
 
 }  // namespace
@@ -125,30 +151,6 @@ private:
 std::unique_ptr<Pool> make_own_pool(int32_t threads) {
     if (threads < 0) fail(MDLM_ERROR_ARGUMENT, "threads: expected 0 or more, got %d", static_cast<int>(threads));
     return std::make_unique<OwnPool>(threads == 0 ? usable_cores() : threads);
-}
-
-std::unique_ptr<Pool> make_caller_pool(const mdlm_threadpool &pool) {
-    if (pool.num_threads < 1) fail(MDLM_ERROR_ARGUMENT, "threadpool.num_threads: expected 1 or more, got %d", static_cast<int>(pool.num_threads));
-    if (pool.parallel_for == nullptr) fail(MDLM_ERROR_ARGUMENT, "threadpool.parallel_for: expected a function, got NULL");
-    return std::make_unique<CallerPool>(pool);
-}
-
-int32_t usable_cores() {
-    // The kernel refuses a set smaller than its own; sizes of machines are not known at compile time.
-    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
-        cpu_set_t *set = CPU_ALLOC(cpus);
-        if (set == nullptr) break;
-        const size_t bytes = CPU_ALLOC_SIZE(cpus);
-        CPU_ZERO_S(bytes, set);
-        const bool known = sched_getaffinity(0, bytes, set) == 0;
-        const bool too_small = !known && errno == EINVAL;
-        const int count = known ? CPU_COUNT_S(bytes, set) : 0;
-        CPU_FREE(set);
-        if (known && count > 0) return count;
-        if (!too_small) break;
-    }
-    const unsigned count = std::thread::hardware_concurrency();
-    return count == 0 ? 1 : static_cast<int32_t>(count);
 }
 
 }  // namespace mdlm

@@ -13,7 +13,7 @@ public:
     virtual ~Pool() = default;
     virtual int32_t size() const = 0;
     // Calls body(index, worker) for every index in [0, count); returns when all are done. worker < size(), unique among running tasks.
-    // body must not throw. Allocates nothing.
+    // body must not throw. Allocates nothing. Fails where a caller's pool did not do that; body was then called for no wrong number.
     template <class Body>
     void each(int64_t count, Body &&body) {
         using B = std::remove_reference_t<Body>;
@@ -26,8 +26,7 @@ protected:
 
 // threads = 0: as many as this process may use. Throws Error(MDLM_ERROR_THREAD) when one cannot be made; none is left behind then.
 std::unique_ptr<Pool> make_own_pool(int32_t threads);
+// Believes nothing: a task with a wrong number is not run, and each() then fails with CALLBACK.
 std::unique_ptr<Pool> make_caller_pool(const mdlm_threadpool &pool);
-// Cores that this process may use (its affinity mask), at least 1.
-int32_t usable_cores();
 
 }  // namespace mdlm

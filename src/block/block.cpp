@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/float_environment.hpp"
 #include "base/sizes.hpp"
 #include "base/structs.hpp"
 #include "block/reservation.hpp"
@@ -254,7 +255,10 @@ void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backwa
         char before[512];
         std::snprintf(before, sizeof before, "%s", last_error());
         set_last_error("");  // what it says with mdlm_set_last_error becomes part of our line
-        const mdlm_status status = options.grad_ready(options.payload, e.item);
+        const mdlm_status status = [&] {
+            const CallersFloats floats;
+            return options.grad_ready(options.payload, e.item);
+        }();
         if (status != MDLM_OK)
             fail(MDLM_ERROR_CALLBACK, "grad_ready of layer %lld returned %d (%s)%s%s: expected MDLM_OK", (long long)e.item, status,
                  mdlm_status_name(status), last_error()[0] != 0 ? " " : "", last_error());

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "base/float_environment.hpp"
 #include "base/sizes.hpp"
 
 namespace mdlm {
@@ -35,15 +36,20 @@ Memory::~Memory() {
 }
 
 Allocator::Allocator(const mdlm_allocator *table) : table_{own_alloc, own_free, nullptr} {
-    if (table != nullptr) table_ = *table;
+    if (table != nullptr) table_ = *table, callers_ = true;
 }
 
 void *Allocator::take(size_t bytes, size_t alignment) {
     ++calls_;
+    const CallersFloats floats;
     return table_.alloc(table_.payload, bytes, alignment);
 }
 
-void Allocator::give(void *at, size_t bytes, size_t alignment) { table_.free(table_.payload, at, bytes, alignment); }
+void Allocator::give(void *at, size_t bytes, size_t alignment) {
+    if (callers_ && made_.another_process()) return;
+    const CallersFloats floats;
+    table_.free(table_.payload, at, bytes, alignment);
+}
 
 Memory Allocator::allocate(int64_t bytes, const char *what) {
     Memory m;

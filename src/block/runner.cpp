@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/float_environment.hpp"
 #include "base/sizes.hpp"
 
 namespace mdlm {
@@ -25,6 +26,7 @@ void Runner::tell(mdlm_op_event event, Clock::time_point begin) const {
     event.struct_size = sizeof event;
     event.begin_ns = nanoseconds(begin);
     event.end_ns = nanoseconds(Clock::now());
+    const CallersFloats floats;
     observer_.call(observer_.payload, &event);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/made_in.hpp"
 
 namespace mdlm {
 
@@ -19,6 +20,7 @@ public:
     Comm() = default;
     Comm(const Comm &) = delete;
 
+    const MadeIn &made() const { return made_; }
     virtual int32_t rank() const = 0;
     virtual int32_t size() const = 0;
     void all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms);
@@ -41,6 +43,7 @@ protected:
 private:
     template <class F>
     void run(const char *name, F &&f);
+    const MadeIn made_;
     std::atomic<bool> taken_{false}, busy_{false}, aborted_{false};
 };
 

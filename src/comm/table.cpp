@@ -1,6 +1,7 @@
 // The caller's communicator: a table of functions.
 #include <cstdio>
 
+#include "base/float_environment.hpp"
 #include "base/status.hpp"
 #include "comm/comm.hpp"
 
@@ -10,8 +11,11 @@ namespace {
 class TableComm final : public Comm {
 public:
     explicit TableComm(const mdlm_comm_table &table) : t_(table) {}
+    // In a child that fork made, the connection is the parent's.
     ~TableComm() override {
-        if (t_.destroy != nullptr) t_.destroy(t_.payload);
+        if (t_.destroy == nullptr || made().another_process()) return;
+        const CallersFloats floats;
+        t_.destroy(t_.payload);
     }
     int32_t rank() const override { return t_.rank; }
     int32_t size() const override { return t_.size; }
@@ -27,7 +31,9 @@ protected:
         call("reduce_scatter", [&] { return t_.reduce_scatter(t_.payload, send, recv, count, abi(dtype), op, timeout_ms, nullptr); });
     }
     void run_abort() noexcept override {
-        if (t_.abort != nullptr) t_.abort(t_.payload);
+        if (t_.abort == nullptr) return;
+        const CallersFloats floats;
+        t_.abort(t_.payload);
     }
 
 private:
@@ -39,7 +45,10 @@ private:
         char before[512];
         std::snprintf(before, sizeof before, "%s", last_error());
         set_last_error("");
-        const mdlm_status status = f();
+        const mdlm_status status = [&] {
+            const CallersFloats floats;
+            return f();
+        }();
         if (status != MDLM_OK)
             fail(MDLM_ERROR_COMM, "%s on rank %d of %d: the communicator's function returned %d (%s)%s%s", name, t_.rank, t_.size, status,
                  mdlm_status_name(status), last_error()[0] != 0 ? ": " : "", last_error());

@@ -1,36 +1,21 @@
 // A group of threads in one process. Ranks show each other their buffers, meet, work on each other's memory, and meet again.
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
 #include <cstring>
-#include <mutex>
-#include <thread>
 #include <vector>
 
-#include "base/pool.hpp"
+#include "base/cores.hpp"
 #include "base/status.hpp"
 #include "comm/comm.hpp"
+#include "comm/meeting.hpp"
 #include "comm/reduce.hpp"
 
 namespace mdlm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 enum class Kind { all_reduce, all_gather, reduce_scatter };
 const char *text_of(Kind k) { return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter"; }
 
 constexpr int64_t chunk = 16384;  // elements between two looks at whether the group is broken
-// How long a waiting rank keeps its core, which is about what a sleep and a wake cost. Where ranks share cores it gives it away at once: the
-// one that it waits for may need it.
-constexpr auto spin_time = std::chrono::microseconds(50);
-
-void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 struct Posted {
     Kind kind = Kind::all_reduce;
@@ -39,99 +24,24 @@ struct Posted {
     int64_t count = 0;
     DType dtype = DType::f32;
     mdlm_reduce_op op = MDLM_REDUCE_SUM;
-    std::atomic<uint64_t> meetings{0};  // that the rank has come to
 };
 
-class Room {
+class Room : public Meeting<> {
 public:
-    explicit Room(int32_t size) : posted_(static_cast<size_t>(size)), spins_(size <= usable_cores()) {}
-    int32_t size() const { return static_cast<int32_t>(posted_.size()); }
+    explicit Room(int32_t size) : Meeting(size, size <= usable_cores()), posted_(static_cast<size_t>(size)) {}
     Posted &posted(int32_t rank) { return posted_[static_cast<size_t>(rank)]; }
-
-    // Returns when all ranks have come. Who has come to a meeting that took place is not told of what broke later.
-    void meet(int32_t rank, int64_t timeout_ms) {
-        if (broken_) return refuse();
-        const uint64_t meeting = posted(rank).meetings.load(std::memory_order_relaxed) + 1;
-        posted(rank).meetings = meeting;
-        if (arrived_.fetch_add(1) + 1 == size()) {
-            arrived_ = 0;
-            {
-                const std::lock_guard lock(mutex_);
-                done_ = meeting;
-            }
-            changed_.notify_all();
-            return;
-        }
-        for (const auto until = Clock::now() + spin_time; spins_ && Clock::now() < until;)
-            for (int i = 0; i < 16; ++i) {
-                if (done_.load(std::memory_order_acquire) >= meeting) return;
-                if (broken_) return refuse();
-                pause();
-            }
-        std::unique_lock lock(mutex_);
-        const auto over = [&] { return done_ >= meeting || broken_; };
-        if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), over)) {
-            int32_t missing = 0;
-            while (missing < size() && posted(missing).meetings >= meeting) ++missing;
-            if (missing < size()) {
-                lock.unlock();
-                break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout_ms, missing);
-                lock.lock();
-            } else {
-                changed_.wait(lock, over);  // all have come, and the last of them is about to say so
-            }
-        }
-        if (done_ >= meeting) return;
-        lock.unlock();
-        refuse();
-    }
-
-    // Between the two, a rank may touch others' buffers; break_up waits until nobody does.
-    bool enter() {
-        ++inside_;
-        if (!broken_) return true;
-        --inside_;
-        return false;
-    }
-    void leave() { --inside_; }
-    bool broken() const { return broken_.load(std::memory_order_relaxed); }
-
-    // The first reason stays. What it says of must not be inside. No rank touches another's buffer afterwards.
-    void break_up(const char *format, int32_t a, int64_t b, int32_t c) noexcept {
-        {
-            const std::lock_guard lock(mutex_);
-            if (!broken_) std::snprintf(reason_, sizeof reason_, format, a, static_cast<long long>(b), c);
-            broken_ = true;
-        }
-        changed_.notify_all();
-        while (inside_ != 0) std::this_thread::yield();
-    }
-
-    [[noreturn]] void refuse() {
-        while (inside_ != 0) std::this_thread::yield();
-        char reason[sizeof reason_];
-        {
-            const std::lock_guard lock(mutex_);
-            std::memcpy(reason, reason_, sizeof reason);
-        }
-        fail(MDLM_ERROR_COMM, "%s", reason);
-    }
 
 private:
     std::vector<Posted> posted_;
-    const bool spins_;
-    std::atomic<int32_t> arrived_{0}, inside_{0};
-    std::atomic<uint64_t> done_{0};
-    std::atomic<bool> broken_{false};
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    char reason_[256] = "the group was aborted";
 };
 
 class ThreadComm final : public Comm {
 public:
     ThreadComm(std::shared_ptr<Room> room, int32_t rank) : room_(std::move(room)), rank_(rank), parts_(static_cast<size_t>(room_->size())) {}
-    ~ThreadComm() override { room_->break_up("rank %d has left the group", rank_, 0, 0); }
+    // In a child that fork made, the others are the parent's.
+    ~ThreadComm() override {
+        if (!made().another_process()) room_->break_up("rank %d has left the group", rank_, 0, 0);
+    }
     int32_t rank() const override { return rank_; }
     int32_t size() const override { return room_->size(); }
 
@@ -204,7 +114,10 @@ private:
 }  // namespace
 
 std::vector<std::shared_ptr<Comm>> make_thread_comms(int32_t size) {
-    auto room = std::make_shared<Room>(size);
+    // In a child that fork made, ranks that wait are not there, and the end of what they wait on would wait for them.
+    const std::shared_ptr<Room> room(new Room(size), [made = MadeIn()](Room *r) {
+        if (!made.another_process()) delete r;
+    });
     std::vector<std::shared_ptr<Comm>> comms;
     for (int32_t r = 0; r < size; ++r) comms.push_back(std::make_shared<ThreadComm>(room, r));
     return comms;

@@ -1,4 +1,5 @@
 // What a device kind can do and needs, without having a device: planning asks here.
+#include "base/cores.hpp"
 #include "base/status.hpp"
 #include "device/device.hpp"
 

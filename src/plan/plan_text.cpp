@@ -1,4 +1,5 @@
 // A plan as a table to read, and as JSON.
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 
@@ -14,14 +15,19 @@ void line(std::string &to, const char *format, A... a) {
     to += text;
 }
 
-std::string bytes_text(int64_t bytes) {
+// With so many digits after a point, which printf would take from the host's locale.
+std::string decimal(double value, int digits) {
     char text[64];
+    const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
+    return {text, end.ptr};
+}
+
+std::string bytes_text(int64_t bytes) {
     const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = static_cast<double>(bytes);
     int unit = 0;
     while (value >= 1024.0 && unit < 6) value /= 1024.0, ++unit;
-    std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
-    return text;
+    return decimal(value, unit == 0 ? 0 : 2) + " " + units[unit];
 }
 
 // Tensors of a layer by storage, for those that some backward reads or whose storage is not the plain one.
@@ -66,8 +72,8 @@ std::string print(const Plan &plan) {
         else if (end - i > 1) std::snprintf(name, sizeof name, "%" PRId64 "-%" PRId64, i, end - 1);
         else std::snprintf(name, sizeof name, "%" PRId64, i);
         const double share = p.forward_flops > 0 ? 100.0 * double(p.replayed_flops) / double(p.forward_flops) : 0.0;
-        line(text, "%-12s %12s %12s %12s %8.1f%%  ", name, bytes_text(p.saved_bytes + p.host_bytes).c_str(), bytes_text(p.forward_bytes).c_str(),
-             bytes_text(p.backward_bytes).c_str(), share);
+        line(text, "%-12s %12s %12s %12s %8s%%  ", name, bytes_text(p.saved_bytes + p.host_bytes).c_str(), bytes_text(p.forward_bytes).c_str(),
+             bytes_text(p.backward_bytes).c_str(), decimal(share, 1).c_str());
         if (unit.count > 1) line(text, "unit %" PRId64 "-%" PRId64 "; ", unit.first, unit.first + unit.count - 1);
         for (Storage s : {Storage::keep, Storage::shard, Storage::host, Storage::replay}) {
             const std::string names = storages(plan, i, s);

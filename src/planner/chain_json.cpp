@@ -1,5 +1,6 @@
 // Reading a chain's JSON. The text may come from anywhere: it is read event by event (nlohmann::json's SAX interface), and the place of a
 // fault is named.
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/status.hpp"
@@ -39,7 +40,10 @@ public:
     }
     bool number_float(json::number_float_t, const std::string &digits) {
         if (field_ != nullptr && field_->kind == Kind::integer && digits.find_first_not_of("0123456789") == std::string::npos) overflow(digits);
-        bad(("seen " + digits.substr(0, 40)).c_str());
+        std::string seen = digits.substr(0, 40);
+        for (char &c : seen)
+            if (std::strchr("0123456789+-eE", c) == nullptr) c = '.';  // the parser's is the locale's
+        bad(("seen " + seen).c_str());
     }
     bool string(std::string &v) {
         Field &f = expect(Kind::text, "a string");

@@ -62,8 +62,8 @@ TEST_CASE("what the caller's functions are given") {
         EXPECT_OK(mdlm_comm_reduce_scatter(r.comm, data, data + 2, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 4321));
         EXPECT(own.count == 1);
         EXPECT(own.timeout_ms == 4321);
-        EXPECT_OK(mdlm_comm_all_gather(r.comm, data, data + 2, 1, MDLM_DTYPE_F32, 1));
-        EXPECT(own.timeout_ms == 1);
+        EXPECT_OK(mdlm_comm_all_gather(r.comm, data, data + 2, 1, MDLM_DTYPE_F32, 60001));
+        EXPECT(own.timeout_ms == 60001);
         Rig rig;
         join_group(rig, r, 54321);
         EXPECT_OK(rig.open());

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/cores.hpp"
 #include "base/status.hpp"
 
 using namespace mdlm;

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "base/cores.hpp"
 #include "base/status.hpp"
 #include "support/attention_cases.hpp"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/float_environment.hpp"
 #include "comm/reduce.hpp"
 
 namespace mdlm {
@@ -38,6 +39,7 @@ Header header_of(Kind kind, int64_t count, DType dtype, mdlm_reduce_op op) {
 // to = the sum over ranks of a round's messages, with this rank's own where they would be.
 void Collectives::reduce(Tag stream, int64_t round, const char *own, int64_t count, DType dtype, mdlm_reduce_op op, void *to) {
     for (int32_t p = 0; p < link_.size(); ++p) parts_[static_cast<size_t>(p)] = p == link_.rank() ? own : link_.from(stream, round, p);
+    const LibraryFloats floats;
     reduce_ranks(dtype, op, parts_.data(), link_.size(), count, to);
 }
 

@@ -79,6 +79,7 @@ void create(MPI_Comm comm, mdlm_comm **out) {
     if (out == nullptr) fail(MDLM_ERROR_ARGUMENT, "out is NULL");
     if (!mpi_is_running()) fail(MDLM_ERROR_STATE, "MPI is not running: expected a call after MPI_Init and before MPI_Finalize");
     if (comm == MPI_COMM_NULL || comm == MPI_Comm{}) fail(MDLM_ERROR_ARGUMENT, "comm is MPI_COMM_NULL: expected a communicator");
+    refuse_child();
     int level = MPI_THREAD_SINGLE, is_main = 0;
     check(MPI_Query_thread(&level), "MPI_Query_thread");
     check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");

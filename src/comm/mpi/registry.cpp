@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/made_in.hpp"
+
 namespace mdlm {
 namespace {
 
 struct Registry {
+    const MadeIn made;
     std::mutex mutex;
     std::vector<std::unique_ptr<Link>> live, retired;
     bool watching = false;
@@ -51,6 +54,8 @@ Link *enroll(std::unique_ptr<Link> link) {
     r.live.push_back(std::move(link));
     return r.live.back().get();
 }
+
+void refuse_child() { registry().made.check("MPI"); }
 
 void retire(Link *link) noexcept {
     Registry &r = registry();

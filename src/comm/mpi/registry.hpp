@@ -8,6 +8,8 @@ namespace mdlm {
 
 // The pointer stays valid until retire.
 Link *enroll(std::unique_ptr<Link> link);
+// STATE in a child that fork made after MPI was in use: its connections are the parent's.
+void refuse_child();
 // From any thread; MPI is called where this one may.
 void retire(Link *link) noexcept;
 // Helps retired links along, and frees those that are finished.

@@ -1,0 +1,133 @@
+// Where the ranks of a group of threads wait for each other, and how the group ends.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace mdlm {
+
+// Of a meeting all ranks return or all are refused: which of the two comes first, the last rank's arrival or the end of the group, is settled under
+// the mutex. A rank that looks without it looks for the end first and for the meeting after that, since who ends a group may have met before.
+//
+// Look is called where a waiting rank may be preempted between two looks, for tests.
+struct LookOnce {
+    void operator()() const {}
+};
+template <class Look = LookOnce>
+class Meeting {
+public:
+    Meeting(int32_t size, bool spins, Look look = {}) : meetings_(static_cast<size_t>(size)), spins_(spins), look_(std::move(look)) {}
+    int32_t size() const { return static_cast<int32_t>(meetings_.size()); }
+
+    // Returns when all ranks have come.
+    void meet(int32_t rank, int64_t timeout_ms) {
+        if (broken_) refuse();
+        std::atomic<uint64_t> &mine = meetings_[static_cast<size_t>(rank)];
+        const uint64_t meeting = mine.load(std::memory_order_relaxed) + 1;
+        mine = meeting;
+        if (arrived_.fetch_add(1) + 1 == size()) {
+            arrived_ = 0;
+            {
+                const std::lock_guard lock(mutex_);
+                if (!broken_) done_ = meeting;
+            }
+            changed_.notify_all();
+        } else if (!spin(meeting)) {
+            wait(rank, meeting, timeout_ms);
+        }
+        if (done_ < meeting) refuse();
+    }
+
+    // Between the two, a rank may touch others' buffers; break_up waits until nobody does.
+    bool enter() {
+        ++inside_;
+        if (!broken_) return true;
+        --inside_;
+        return false;
+    }
+    void leave() { --inside_; }
+    bool broken() const { return broken_.load(std::memory_order_relaxed); }
+
+    // The first reason stays. What it says of must not be inside. No rank touches another's buffer afterwards. Nothing happens where the meeting
+    // unless_met has taken place.
+    void break_up(const char *format, int32_t a, int64_t b, int32_t c, uint64_t unless_met = UINT64_MAX) noexcept {
+        {
+            const std::lock_guard lock(mutex_);
+            if (done_ >= unless_met) return;
+            if (!broken_) std::snprintf(reason_, sizeof reason_, format, a, static_cast<long long>(b), c);
+            broken_ = true;
+        }
+        changed_.notify_all();
+        while (inside_ != 0) std::this_thread::yield();
+    }
+
+    [[noreturn]] void refuse() {
+        while (inside_ != 0) std::this_thread::yield();
+        char reason[sizeof reason_];
+        {
+            const std::lock_guard lock(mutex_);
+            std::memcpy(reason, reason_, sizeof reason);
+        }
+        fail(MDLM_ERROR_COMM, "%s", reason);
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    // How long a waiting rank keeps its core, which is about what a sleep and a wake cost. Where ranks share cores it gives it away at once: the
+    // one that it waits for may need it.
+    static constexpr auto spin_time = std::chrono::microseconds(50);
+
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+
+    // True when it is settled: done_ says how.
+    bool spin(uint64_t meeting) {
+        if (!spins_) return false;
+        const auto until = Clock::now() + spin_time;
+        do {
+            for (int i = 0; i < 16; ++i) {
+                if (done_.load(std::memory_order_acquire) >= meeting) return true;
+                look_();
+                if (broken_) return true;
+                pause();
+            }
+        } while (Clock::now() < until);
+        return false;
+    }
+
+    void wait(int32_t rank, uint64_t meeting, int64_t timeout_ms) {
+        std::unique_lock lock(mutex_);
+        const auto over = [&] { return done_ >= meeting || broken_; };
+        if (changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), over)) return;
+        int32_t missing = 0;
+        while (missing < size() && meetings_[static_cast<size_t>(missing)] >= meeting) ++missing;
+        if (missing < size()) {
+            lock.unlock();
+            break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout_ms, missing, meeting);
+        } else {
+            changed_.wait(lock, over);  // all have come, and the last of them is about to say so
+        }
+    }
+
+    std::vector<std::atomic<uint64_t>> meetings_;  // that each rank has come to
+    const bool spins_;
+    Look look_;
+    std::atomic<int32_t> arrived_{0}, inside_{0};
+    std::atomic<uint64_t> done_{0};     // changes under the mutex, as
+    std::atomic<bool> broken_{false};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    char reason_[256] = "the group was aborted";
+};
+
+}  // namespace mdlm
