@@ -200,7 +200,8 @@ enum { MDLM_RECOMPUTE_NONE = 0, MDLM_RECOMPUTE_SELECTIVE = 1, MDLM_RECOMPUTE_FUL
 typedef int32_t mdlm_method;
 enum { MDLM_METHOD_NONE = 0, MDLM_METHOD_UNIFORM = 1, MDLM_METHOD_BLOCK = 2 };
 
-/* Bits of recompute_modules; as text, names joined by commas. What selective replays. */
+/* Bits of recompute_modules; as text, names joined by commas or blanks. What selective replays. Megatron knows core_attn,
+   layernorm and mlp of these; its core_attn keeps the context, and its layernorm does nothing under its default layer spec. */
 enum {
     MDLM_MODULE_CORE_ATTN = 1,    /* "core_attn": scores, probabilities, context, their statistics */
     MDLM_MODULE_QKV = 2,          /* "qkv": linear_qkv's output, rotated q and k */
@@ -240,7 +241,7 @@ typedef struct mdlm_config {
     int64_t num_attention_heads;  /* (range 1 .. 65536, no default: must be set) */
     int64_t num_query_groups;     /* key/value heads; divides num_attention_heads (default 0 = num_attention_heads) */
     int64_t kv_channels;          /* d, size of a head (default 0 = hidden_size / num_attention_heads) */
-    int64_t ffn_hidden_size;      /* (default 0 = 4 hidden_size) */
+    int64_t ffn_hidden_size;      /* (default 0 = 4 hidden_size, gated or not) */
     /* norms */
     mdlm_normalization normalization;     /* "LayerNorm" | "RMSNorm" (default LayerNorm) */
     int32_t layernorm_zero_centered_gamma;/* the weight is stored as gamma - 1 (default 0); flag --apply-layernorm-1p too */
@@ -250,7 +251,8 @@ typedef struct mdlm_config {
     /* linears and activation */
     int32_t add_bias_linear;              /* biases of all linears (default 1); flag --disable-bias-linear */
     int32_t add_qkv_bias;                 /* bias of linear_qkv even without add_bias_linear (default 0) */
-    mdlm_activation activation_func;      /* "gelu" | "gelu_tanh" | "squared_relu" | "swiglu" | "geglu" (default gelu) */
+    mdlm_activation activation_func;      /* "gelu" | "gelu_tanh" | "squared_relu" | "swiglu" | "geglu" (default gelu). The two
+                                             tanh forms are what Megatron runs with bias_activation_fusion */
     /* positions */
     mdlm_position_embedding position_embedding_type; /* "none" | "rope" (default rope) */
     double rotary_base;                   /* (range > 1, default 10000) */
@@ -263,7 +265,8 @@ typedef struct mdlm_config {
     int64_t rope_original_max_position;   /* (range >= 1, default 8192) */
     double seq_len_interpolation_factor;  /* positions are divided by it (range > 0, default 1) */
     /* attention */
-    mdlm_mask_type attention_mask_type;   /* "no_mask" | "causal" | "block_causal" (default causal) */
+    mdlm_mask_type attention_mask_type;   /* "no_mask" | "causal" (also as "causal_bottom_right") | "block_causal" (default
+                                             causal) */
     int32_t mask_block_size;              /* B of block_causal (range >= 1 with block_causal, default 0) */
     int64_t window_left;                  /* keys before the query that it may see (-1 = all, default -1) */
     int64_t window_right;                 /* keys after the query that it may see (-1 = all, default -1) */
@@ -291,8 +294,8 @@ typedef struct mdlm_config {
     uint32_t recompute_modules;           /* MDLM_MODULE bits for selective (default 0 = qkv,core_attn; Megatron's is core_attn) */
     int32_t distribute_saved_activations; /* each rank keeps 1/t of a unit's input; needs t > 1, full and a method (default 0) */
     int32_t cpu_offloading;               /* saved tensors of the first cpu_offloading_num_layers layers wait on the host; with full
-                                             the units' inputs (default 0). MegaDLMs refuses it together with recompute. With a
-                                             memory_budget: the planner may use the host for those layers */
+                                             the units' inputs (default 0). Megatron refuses it together with recompute, and
+                                             on all layers. With a memory_budget: the planner may use the host for those layers */
     int64_t cpu_offloading_num_layers;    /* (range 1 .. num_layers with cpu_offloading, default 0) */
     /* the planner */
     int64_t memory_budget;                /* bytes: the fastest plan whose peak fits is found, instead of the recompute settings, which
@@ -320,10 +323,16 @@ MDLM_API mdlm_status mdlm_config_get(const mdlm_config *config, const char *key,
 /* Number of keys, and the key with an index (NULL past the end). The text is the library's. */
 MDLM_API int32_t mdlm_config_key_count(void);
 MDLM_API const char *mdlm_config_key(int32_t index);
-/* Reads Megatron's command-line flags from argv[0 .. argc): "--num-layers 24", "--num-layers=24", and those without a value:
-   "--sequence-parallel", "--disable-bias-linear", "--swiglu", "--recompute-activations", ... Stops at the first word that is no
-   flag of the library's and writes to *used how many words were taken; call again behind a word that you handle yourself. A bad
-   value is CONFIG, and the config and *used are unchanged. argv may be NULL with argc 0. */
+/* Reads Megatron's command-line flags from argv[0 .. argc): "--num-layers 24", "--num-layers=24", and those that may
+   stand alone or have true, false, 1 or 0 behind them: "--sequence-parallel", "--final-layernorm 0",
+   "--disable-bias-linear", "--swiglu", "--recompute-activations", ...; "--no-X" for a boolean X. Each flag sets its own
+   field, a later one wins, and nothing is derived from several, with these exceptions:
+     --window-size 127,0            window_left and window_right
+     --recompute-modules mlp core_attn   takes all words up to the next that begins with "-"
+     --cpu-offloading-num-layers N  N > 0 sets cpu_offloading too
+     --bf16 with --fp16, --swiglu with --squared-relu: refused, anywhere in argv, in either order
+   Stops at the first word that is no flag of the library's and writes to *used how many words were taken; call again behind
+   a word that you handle yourself. A bad value is CONFIG, and the config and *used are unchanged. argv may be NULL with argc 0. */
 MDLM_API mdlm_status mdlm_config_parse_flags(mdlm_config *config, int argc, const char *const *argv, int *used);
 /* Applies every rule on settings; the text of a failure names all that are broken, separated by "; ". */
 MDLM_API mdlm_status mdlm_config_validate(const mdlm_config *config);

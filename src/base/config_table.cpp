@@ -20,7 +20,11 @@ constexpr Name activations[] = {{"gelu", MDLM_ACT_GELU},
                                 {"geglu", MDLM_ACT_GEGLU}};
 // Learned positions are added before the block, so to it they are none.
 constexpr Name positions[] = {{"none", MDLM_POSITION_NONE}, {"rope", MDLM_POSITION_ROPE}, {"learned_absolute", MDLM_POSITION_NONE}};
-constexpr Name masks[] = {{"no_mask", MDLM_MASK_NO_MASK}, {"causal", MDLM_MASK_CAUSAL}, {"block_causal", MDLM_MASK_BLOCK_CAUSAL}};
+// The bottom right corner is where queries and keys end; there are as many of both, so it is the plain causal mask.
+constexpr Name masks[] = {{"no_mask", MDLM_MASK_NO_MASK},
+                          {"causal", MDLM_MASK_CAUSAL},
+                          {"block_causal", MDLM_MASK_BLOCK_CAUSAL},
+                          {"causal_bottom_right", MDLM_MASK_CAUSAL}};
 constexpr Name backends[] = {{"auto", MDLM_ATTENTION_AUTO},
                              {"fused", MDLM_ATTENTION_FUSED},
                              {"unfused", MDLM_ATTENTION_UNFUSED},
@@ -142,12 +146,6 @@ bool is_default(const mdlm_config &config, const Field &field) {
     const mdlm_config initial = defaults<mdlm_config>();
     return std::memcmp(reinterpret_cast<const char *>(&config) + field.offset, reinterpret_cast<const char *>(&initial) + field.offset,
                        bytes) == 0;
-}
-
-bool is_module_name(std::string_view word) {
-    for (const Name &name : modules)
-        if (word == name.text) return true;
-    return false;
 }
 
 }  // namespace mdlm::table

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,6 @@ void parse(mdlm_config &config, const Field &field, std::string_view value);
 // A line about a value out of its range, or "".
 std::string out_of_range(const mdlm_config &config, const Field &field);
 bool is_default(const mdlm_config &config, const Field &field);
-bool is_module_name(std::string_view word);
+std::optional<bool> boolean_of(std::string_view text);  // "true", "0", ...
 
 }  // namespace mdlm::table

@@ -87,7 +87,7 @@ std::string expected(const Field &field, bool with_numbers) {
     case Kind::enumeration:
     case Kind::modules: break;
     }
-    std::string list = field.kind == Kind::enumeration ? "one of " : with_numbers ? "bits of " : "default, or some joined by commas of ";
+    std::string list = field.kind == Kind::enumeration ? "one of " : with_numbers ? "bits of " : "default, or some joined by commas or blanks of ";
     const char *between = "";
     for (const Name &name : field.names) {
         if (named(field, name.value) != &name) continue;  // another spelling
@@ -128,18 +128,22 @@ bool read_bytes(std::string_view text, int64_t &value) {
     return true;
 }
 
-bool parse_modules(const Field &field, std::string_view text, uint32_t &bits) {
+// Names with commas or blanks between. Where one is unknown, it is left in unknown; a list without names is none.
+bool parse_modules(const Field &field, std::string_view text, uint32_t &bits, std::string_view *unknown = nullptr) {
+    constexpr std::string_view between = ", \t\n";
     bits = 0;
     if (same(text, "default")) return true;
-    for (bool more = true; more;) {
-        const size_t comma = text.find(',');
-        const Name *name = named(field, text.substr(0, comma));
-        if (name == nullptr) return false;
+    for (size_t at = text.find_first_not_of(between); at != std::string_view::npos; at = text.find_first_not_of(between, at)) {
+        const size_t end = std::min(text.find_first_of(between, at), text.size());
+        const Name *name = named(field, text.substr(at, end - at));
+        if (name == nullptr) {
+            if (unknown != nullptr) *unknown = text.substr(at, end - at);
+            return false;
+        }
         bits |= static_cast<uint32_t>(name->value);
-        more = comma != std::string_view::npos;
-        if (more) text.remove_prefix(comma + 1);
+        at = end;
     }
-    return true;
+    return bits != 0;
 }
 
 // False when the text is no value of that kind. The range is checked elsewhere.
@@ -170,9 +174,9 @@ bool read_value(mdlm_config &config, const Field &field, std::string_view text) 
         return true;
     }
     case Kind::boolean: {
-        const bool yes = same(text, "true") || text == "1";
-        if (!yes && !same(text, "false") && text != "0") return false;
-        store(config, field, int32_t{yes});
+        const std::optional<bool> value = boolean_of(text);
+        if (!value.has_value()) return false;
+        store(config, field, int32_t{*value});
         return true;
     }
     case Kind::enumeration: {
@@ -228,8 +232,19 @@ std::string out_of_range(const mdlm_config &config, const Field &field) {
     return inside ? "" : std::string(field.key) + " = " + text(config, field) + ": expected " + expected(field, true);
 }
 
+std::optional<bool> boolean_of(std::string_view text) {
+    if (same(text, "true") || text == "1") return true;
+    if (same(text, "false") || text == "0") return false;
+    return std::nullopt;
+}
+
 void parse(mdlm_config &config, const Field &field, std::string_view value) {
     mdlm_config next = config;
+    std::string_view unknown;
+    uint32_t bits = 0;
+    if (field.kind == Kind::modules && !parse_modules(field, value, bits, &unknown) && !unknown.empty())
+        fail(MDLM_ERROR_CONFIG, "%s: no module is called \"%.*s\": expected %s", field.key, static_cast<int>(std::min<size_t>(unknown.size(), 80)),
+             unknown.data(), expected(field, false).c_str());
     if (!read_value(next, field, value) || (!out_of_range(next, field).empty() && !is_default(next, field)))
         fail(MDLM_ERROR_CONFIG, "%s = \"%.*s\": expected %s", field.key, static_cast<int>(value.size() < 80 ? value.size() : 80), value.data(),
              expected(field, false).c_str());

@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""Times the planner's plans against Megatron's full/block at the same budgets: predicted and measured.
+"""The planner's plans against Megatron's full/block at the same budgets: what either adds to a step, predicted and measured within the steps.
 
-Calibrates the machine, takes budgets at 25, 50 and 75 % of the range from the smallest that fits to what no replay needs, and runs
-`mdlm bench` for the plan of each budget and for the fewest layers of full/block that fit in it, each beside the same block without replay.
-Overheads are medians of ratios within a repeat.
+One process of `mdlm bench` calibrates the machine and runs no replay, both plans at 25, 50 and 75 % of the range from the smallest budget that fits to
+what no replay needs, all in turn, step by step. "in steps" is the time of what a plan adds over that of all else in the same step, so that a
+clock that moves between steps does not matter: medians with quartiles. Whole steps against those without replay stand in the column "overhead".
 
-    tests/bench/budgets.py [--build FOLDER] [--repeats N] [CONFIG FLAG...]      (default: 16 diffusion layers, h 512, s 512, b 2, f32)
+    tests/bench/budgets.py [--build FOLDER] [--repeats N] [--threads N] [CONFIG FLAG...]   (default: 16 diffusion layers, h 512, s 512, b 2, f32)
 """
 import argparse
-import json
 import os
 import subprocess
 import sys
-import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CASE = ("--num-layers 16 --hidden-size 512 --num-attention-heads 8 --ffn-hidden-size 1536 --swiglu --qk-layernorm --normalization RMSNorm "
@@ -22,58 +20,14 @@ CASE = ("--num-layers 16 --hidden-size 512 --num-attention-heads 8 --ffn-hidden-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
-    parser.add_argument("--repeats", default="9")
+    parser.add_argument("--repeats", default="25")
     parser.add_argument("--threads", default="2")
     args, flags = parser.parse_known_args()
-    case = (flags or CASE.split()) + ["--threads", args.threads]
-    layers = int(case[case.index("--num-layers") + 1])
-
-    def mdlm(*words):
-        done = subprocess.run([os.path.join(args.build, "tools", "mdlm"), *words], stdout=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            sys.exit(2)
-        return done.stdout
-
-    with tempfile.TemporaryDirectory() as folder:
-        table = os.path.join(folder, "table.json")
-        with open(table, "w") as to:
-            to.write(mdlm("plan", "--calibrate", *case))
-
-        def plan(*words):
-            return json.loads(mdlm("plan", *case, "--device-table", table, *words, "--json"))
-
-        def bench(*words):
-            ran = json.loads(mdlm("bench", *case, "--device-table", table, "--repeats", args.repeats, *words, "--json"))
-            return ran["settings"][-1]
-
-        points = plan("--sweep")
-        least = points["frontier"][0]["peak_bytes"]
-        none = next(m for m in points["megatron"] if m["setting"] == "none")
-        blocks = [m for m in points["megatron"] if m["setting"].startswith("full block") or m["setting"] == "full uniform 1"]
-        step_ns = 0
-        rows = []
-        for share in (25, 50, 75):
-            budget = least + (none["peak_bytes"] - least) * share // 100
-            fitting = [m for m in blocks if m["peak_bytes"] <= budget]
-            found = plan("--budget", str(budget))
-            step_ns = found["forward_ns"] + found["backward_ns"]
-            rows.append((share, budget, "planner", found, bench("--memory-budget", str(budget))))
-            if fitting:
-                best = min(fitting, key=lambda m: m["extra_ns"])
-                rows.append((share, budget, best["setting"], best, bench(*best["flags"].split())))
-
-    # "none" keeps what a plan need not keep: measured overheads are over it, so predictions are, too.
-    print(f"{'budget':>20}  {'plan':>14}  {'peak MiB':>8}  {'predicted':>9}  {'measured':>9}  of full/block: predicted  measured")
-    for share, budget, name, predicted, measured in rows:
-        over = (predicted["extra_ns"] - none["extra_ns"]) / (step_ns + none["extra_ns"])
-        line = (f"{share:>3} % {budget / 2**20:>9.1f} MiB  {name:>14}  {measured['memory']['peak_bytes'] / 2**20:8.1f}  {over:+9.1%}  "
-                f"{measured['overhead']:+9.1%}")
-        rival = next((r for r in rows if r[0] == share and r[2] != "planner"), None)
-        if name == "planner" and rival:
-            theirs = rival[3]["extra_ns"]
-            line += f"  {predicted['extra_ns'] / theirs:23.2f}  {measured['overhead'] / rival[4]['overhead']:8.2f}"
-        print(line)
+    command = [os.path.join(args.build, "tools", "mdlm"), "bench", *(flags or CASE.split()), "--threads", args.threads, "--budgets", "25,50,75",
+               "--repeats", args.repeats]
+    print(" ".join(command), flush=True)
+    return subprocess.run(command).returncode
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

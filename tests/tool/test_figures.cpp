@@ -36,6 +36,66 @@ TEST_CASE("bench: medians") {
     CHECK(std::isnan(median({})));
 }
 
+TEST_CASE("bench: quartiles lie between values where they fall between them") {
+    const Spread five = spread({5, 1, 4, 2, 3}), four = spread({4, 1, 3, 2}), one = spread({7});
+    CHECK(five.low == 2);
+    CHECK(five.middle == 3);
+    CHECK(five.high == 4);
+    CHECK(four.low == doctest::Approx(1.75));
+    CHECK(four.middle == doctest::Approx(2.5));
+    CHECK(four.high == doctest::Approx(3.25));
+    CHECK(one.low == 7);
+    CHECK(one.high == 7);
+    CHECK(std::isnan(spread({}).middle));
+}
+
+TEST_CASE("bench: what a plan adds is measured within each step, so that a machine that slows down between steps changes nothing") {
+    const Options o = parse(tiny());
+    // 4 ms of forward ops, 7 ms of replay; then what is moved, and what every plan copies.
+    Measured m = made("other", o, {30, 30, 90, 30}, 2), none = made("none", o, {20, 20, 20, 20});
+    for (Step &step : m.steps) {
+        for (const char *op : {"gather_input", "shard_input", "to_host", "from_host"})
+            step.ops[{op, "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 250000, 250000};
+        step.ops[{"copy_input", "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 1000000, 1000000};
+        step.ops[{"all_gather", "linear_qkv", MDLM_PHASE_BACKWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 3000000, 3000000};
+    }
+    for (auto &entry : m.steps[2].ops) entry.second.ns *= 3;  // three times as slow, all of it
+    for (const Step &step : m.steps) CHECK(extra_share(step) == doctest::Approx((7 + 4 * 0.25) / (4 + 1 + 3)));
+    const Figures f = figures_of(m, &none, {});
+    for (const double share : {f.extra.low, f.extra.middle, f.extra.high}) CHECK(share == doctest::Approx(1));
+    CHECK(f.overhead_spread.low == doctest::Approx(0.5));
+    CHECK(f.overhead_spread.high == doctest::Approx(0.5 + 0.25 * 3));  // where steps are compared it shows
+    CHECK(figures_of(none, &none, {}).extra.middle == 0);
+    m.cost.forward_ns = 10, m.cost.backward_ns = 30, m.cost.extra_ns = 5;
+    CHECK(predicted_extra(m.cost) == doctest::Approx(0.125));
+    CHECK(std::isnan(predicted_extra(none.cost)));
+}
+
+TEST_CASE("bench: ratios at a budget are of shares within a repeat") {
+    const Options o = parse(tiny());
+    Measurement all;
+    all.settings.push_back(made("none", o, {20, 20, 20}));
+    // Shares 1/4, 2/4, 3/4 against 4/4, 4/4, 1/4: ratios 1/4, 1/2, 3; the ratio of medians would be 1/2, that of means 2/3.
+    for (const auto &[name, replays] : {std::pair<const char *, std::vector<int64_t>>{"planner", {1, 2, 3}}, {"full", {4, 4, 1}}}) {
+        Measured m = made(name, o, {20, 20, 20}, 1);
+        m.setting.percent = 50, m.setting.budget = 1000;
+        m.setting.config.memory_budget = name[0] == 'p' ? 1000 : 0;
+        m.cost.forward_ns = 100, m.cost.backward_ns = 100, m.cost.extra_ns = name[0] == 'p' ? 10 : 40;
+        for (size_t r = 0; r < replays.size(); ++r)
+            m.steps[r].ops[{"linear", "linear_fc1", MDLM_PHASE_REPLAY, MDLM_WORK_MATMUL, 1, 1, 1}].ns = 1000000 * replays[r];
+        all.settings.push_back(std::move(m));
+    }
+    const std::vector<BudgetRow> rows = budget_rows(all);
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0].has_rival);
+    CHECK(!rows[1].has_rival);
+    CHECK(rows[0].predicted == doctest::Approx(0.05));
+    CHECK(rows[0].predicted_ratio == doctest::Approx(0.25));
+    CHECK(rows[0].ratio.low == doctest::Approx((0.25 + 0.5) / 2));
+    CHECK(rows[0].ratio.middle == doctest::Approx(0.5));
+    CHECK(rows[0].ratio.high == doctest::Approx((0.5 + 3) / 2));
+}
+
 TEST_CASE("bench: the visible share is that of pairs counted one by one") {
     struct Case {
         const char *mask;

@@ -49,6 +49,28 @@ TEST_CASE("bench: JSON has every setting with its bytes and times") {
     CHECK(alone["settings"][0].count("profile") == 0);
 }
 
+TEST_CASE("bench: budgets stand in a table and in JSON, with spreads and what was predicted") {
+    const Options o = parse(tiny({"--budgets", "25,50", "--repeats", "4"}));
+    const Measurement m = measured(o);
+    const Report r = report_of(o, m);
+    const json rows = json::parse(json_of(r))["budgets"];
+    REQUIRE(rows.size() == 4);
+    for (const json &row : rows) {
+        CHECK(row["predicted_extra"] > 0);
+        CHECK(row["extra_quartiles"][0] <= row["extra"]);
+        CHECK(row["extra"] <= row["extra_quartiles"][1]);
+        const bool planner = row["setting"].get<std::string>().starts_with("planner, ");
+        CHECK(row.count("ratio") == (planner ? 1 : 0));
+        if (planner) CHECK(row["ratio_quartiles"][0] <= row["ratio"]);
+    }
+    const std::string text = table_of(r);
+    for (const char *part : {"of full/block: predicted", "in steps (quartiles)", "25 %", "50 %", "full block ", " .. "}) {
+        CAPTURE(std::string(part));
+        CHECK(text.find(part) != std::string::npos);
+    }
+    CHECK(table_of(report_of(o, measured(parse(tiny({"--budgets", "50"}))))).find(" .. ") != std::string::npos);  // ratios always have theirs
+}
+
 TEST_CASE("bench: with ranks, tables, JSON and the timeline have collectives, and what one rank does") {
     const Options o = parse(tiny({"--tensor-model-parallel-size=2", "--threads=1", "--against-one-rank", "--recompute-granularity=full", "--profile"}));
     const Measurement m = measured(o);

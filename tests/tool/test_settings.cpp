@@ -127,6 +127,45 @@ TEST_CASE("bench: with ranks, inputs are distributed too where that is allowed, 
     CHECK(pair == std::vector<std::string>{"none", "full block 2 distributed", "one rank: none", "one rank: full block 2"});
 }
 
+TEST_CASE("bench: budgets have the planner's plan and the fewest layers of full/block that fit, beside none") {
+    const Options o = parse(tiny({"--budgets", "25,75,100"}));
+    const std::vector<Setting> all = settings_of(o);
+    REQUIRE(all.size() == 7);
+    CHECK(all[0].name == "none");
+    CHECK(all[0].percent == 0);
+    const auto memory = [&](const Setting &s, mdlm_plan_cost *cost) {
+        mdlm_plan *plan = nullptr;
+        mdlm_target target = MDLM_TARGET_INIT;
+        target.num_threads = o.threads;
+        mdlm_shape shape = MDLM_SHAPE_INIT;
+        shape.seq_length = s.seq_length, shape.micro_batch_size = s.micro_batch_size;
+        mdlm_memory m = MDLM_MEMORY_INIT;
+        REQUIRE(mdlm_plan_create(&s.config, &shape, &target, &plan) == MDLM_OK);
+        CHECK(mdlm_plan_memory(plan, &m) == MDLM_OK);
+        CHECK(mdlm_plan_get_cost(plan, cost) == MDLM_OK);
+        mdlm_plan_destroy(plan);
+        return static_cast<int64_t>(m.peak_bytes);
+    };
+    mdlm_plan_cost cost = MDLM_PLAN_COST_INIT;
+    const int64_t most = memory(all[0], &cost);
+    for (size_t i = 1; i < all.size(); ++i) {
+        CAPTURE(all[i].name);
+        CHECK(memory(all[i], &cost) <= all[i].budget);
+        if (all[i].config.memory_budget != 0) {
+            const auto least = static_cast<int64_t>(cost.minimum_budget_bytes);
+            CHECK(all[i].budget == least + (most - least) * all[i].percent / 100);
+            CHECK(all[i].config.recompute_granularity == MDLM_RECOMPUTE_NONE);
+            continue;
+        }
+        CHECK(all[i].percent == all[i - 1].percent);
+        CHECK(all[i].config.recompute_method == MDLM_METHOD_BLOCK);
+        if (all[i].config.recompute_num_layers == 1) continue;
+        Setting fewer = all[i];
+        --fewer.config.recompute_num_layers;
+        CHECK(memory(fewer, &cost) > all[i].budget);
+    }
+}
+
 TEST_CASE("bench: a curve keeps the tokens, or the sequence length") {
     const std::vector<Setting> by_seq = settings_of(parse(tiny({"--curve", "seq-length", "--points", "4,8,32"})));
     REQUIRE(by_seq.size() == 3);
@@ -179,6 +218,12 @@ TEST_CASE("bench: words that cannot be used are refused in one line that names t
                                                  {{"--tensor-model-parallel-size", "4"}, "num_query_groups"},
                                                  {{"--tensor-model-parallel-size", "2", "--against-one-rank", "--memory-budget", "1GiB"}, "--memory-budget"},
                                                  {{"--tensor-model-parallel-size", "2", "--sweep", "--distribute-saved-activations"}, "--sweep"},
+                                                 {{"--budgets", "0,50"}, "--budgets"},
+                                                 {{"--budgets", "50,101"}, "101"},
+                                                 {{"--budgets", "50", "--sweep"}, "--budgets"},
+                                                 {{"--budgets", "50", "--no-baseline"}, "--budgets"},
+                                                 {{"--budgets", "50", "--recompute-granularity", "full"}, "--budgets"},
+                                                 {{"--budgets", "50", "--memory-budget", "1GiB"}, "--memory-budget"},
                                                  {{"--recompute-granularity", "half"}, "half"},
                                                  {{"--num-query-groups", "3"}, "num_query_groups"},
                                                  {{"--params-dtype", "f16"}, "f16"}}) {

@@ -9,6 +9,10 @@ const std::vector<Model> &models() {
 #define MDLM_GPT3 "--position-embedding-type", "learned_absolute", "--attention-mask-type", "causal", "--bf16"
 #define MDLM_LLAMA "--normalization", "RMSNorm", "--swiglu", "--disable-bias-linear", "--attention-mask-type", "causal", "--bf16"
     static const std::vector<Model> all = {
+        {"gpt2", "GPT-2, 124 million parameters with its embeddings: 12 layers, h 768, 12 heads, GELU by tanh, in f32; positions are learned, outside",
+         {"--num-layers", "12", "--hidden-size", "768", "--num-attention-heads", "12", "--activation-func", "gelu_tanh", "--position-embedding-type",
+          "learned_absolute", "--attention-mask-type", "causal"},
+         1024},
         {"megadlms-1.7b", "MegaDLMs' diffusion model: RMSNorm, QK-norm, SwiGLU, no mask",
          {"--num-layers", "28", "--hidden-size", "2048", "--num-attention-heads", "16", "--ffn-hidden-size", "6144", "--normalization", "RMSNorm",
           "--norm-epsilon", "1e-6", "--qk-layernorm", "--swiglu", "--disable-bias-linear", "--attention-mask-type", "no_mask", "--bf16"},

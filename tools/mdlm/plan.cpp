@@ -7,6 +7,7 @@
 #include "../text.hpp"
 #include "command.hpp"
 #include "models.hpp"
+#include "plan_settings.hpp"
 #include "run.hpp"
 
 namespace mdlm::tools {
@@ -17,6 +18,7 @@ const char plan_help[] = R"(NAME
 SYNOPSIS
     mdlm plan [--model NAME] [CONFIG FLAG...] [SHAPE...] --budget BYTES [--svg FILE] [--json]
     mdlm plan [--model NAME] [CONFIG FLAG...] [SHAPE...] --sweep        [--svg FILE] [--json]
+    mdlm plan [--model NAME] [CONFIG FLAG...] [SHAPE...] RECOMPUTE FLAG... [--svg FILE] [--json]
     mdlm plan --article [--json]
     mdlm plan --chain FILE --budget BYTES [--label-cap N] [--json]
     mdlm plan --chain FILE --sweep        [--label-cap N] [--json]
@@ -27,20 +29,24 @@ DESCRIPTION
     the one with the least extra time is found; of several such the one with the lowest peak, then the first by the order of policies.
 
     For a block of the library's layers the policies are found: every tensor kept, replayed, a share of it on each rank or on the host, laid out
-    to the byte. Beside the plan stands the best that Megatron's own recompute settings could do in that budget, and the flags for it.
+    to the byte. Beside the plan stands the best that Megatron's own recompute settings could do in that budget, and the flags for it, in Megatron's
+    syntax and with its bytes: its core_attn keeps the context, its layernorm does nothing under its default layer spec, it offloads only without
+    recompute. Times are of the library's replay, which runs no more than Megatron's. A second line has the best of the library's own modules.
+
+    Recompute flags without a budget (--recompute-granularity selective, --cpu-offloading-num-layers 4, ...) give the plan of these flags.
 
 A BLOCK
     CONFIG FLAG          as Megatron spells them: --num-layers 32, --swiglu, --tensor-model-parallel-size 8, ... With --cpu-offloading and
                          --cpu-offloading-num-layers the planner may use the host for those layers
     --flags FILE         a file of them, also a whole training script's: what is no flag of a block is left out and listed on standard error
-    --model NAME         megadlms-1.7b, gpt3-22b, gpt3-175b, llama-8b, llama-70b or 30b (a shape is assumed: 48 layers, h 7168, 56 heads, 4 h);
+    --model NAME         gpt2 (124M, in f32), megadlms-1.7b, gpt3-22b, gpt3-175b, llama-8b, llama-70b or 30b (a shape is assumed: 48 layers, h 7168, 56 heads, 4 h);
                          flags behind it change it
     --seq-length N, --micro-batch-size N, --in-flight N (tapes between forward and backward, default 1)
     --device-table T     what operations cost: a name (cpu, A100-40GB, A100-80GB, H100, H200; GPUs are from their datasheets) or a JSON file, as
                          mdlm_context_calibrate makes it. Default cpu. `--calibrate` measures this machine and prints such a file
     --device D, --threads N  whose scratch is counted with a table of a CPU: cpu (default) or reference; threads (default 0: all cores)
     --memory-budget-includes-parameters  the budget holds parameters and gradients, too
-    --svg FILE           time against memory: the exact frontier, and Megatron's settings as points
+    --svg FILE           time against memory: the exact frontier, and as points Megatron's settings and the library's modules
     --article            the table of the claim "30 to 10 GB for a 30B model": Megatron's accounting and the library's. Default: the 30b model on
                          A100-40GB with t 8, sequence parallelism and b 3, where Megatron's accounting gives 30 GB
 
@@ -250,7 +256,9 @@ int plan_command(const std::vector<std::string> &list) {
     }
     if (!of_block) bad("mdlm plan: expected --chain FILE, or a block by --model or flags, seen neither");
     if (!o.budget.has_value() && o.config.memory_budget != 0) o.budget = static_cast<uint64_t>(o.config.memory_budget);
-    if (o.budget.has_value() == o.sweep) bad("mdlm plan: expected either --budget or --sweep, seen %s", o.sweep ? "both" : "neither");
+    if (o.budget.has_value() && o.sweep) bad("mdlm plan: expected either --budget or --sweep, seen both");
+    if (!o.budget.has_value() && !o.sweep && !recomputes(o.config))
+        bad("mdlm plan: expected --budget, --sweep or recompute flags, seen none of them");
     if (o.budget.has_value()) {
         if (*o.budget == 0) bad("mdlm plan: --budget: expected at least 1 byte, seen 0");
         o.config.memory_budget = static_cast<int64_t>(*o.budget);

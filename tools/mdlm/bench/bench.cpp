@@ -33,12 +33,14 @@ OPTIONS
     --threads N           threads of each rank's pool (default 0: all cores that this process may use, shared by its ranks and, under mpirun, by the
                           processes on its host)
     --matmul M            auto (default), onednn or own: who multiplies on the CPU
-    --device-table T      with --memory-budget: what operations cost, as mdlm plan takes it (default: the device is calibrated first)
+    --device-table T      with --memory-budget and --budgets: what operations cost, as mdlm plan takes it (default: the device is calibrated first)
     --repeats N           timed steps of every setting (default 9)
     --warmup N            steps before, not timed (default 1)
     --micro-batches N     the parameters count as changed once in N steps, as an optimizer would, so that what is derived from them is
                           made again (default 1)
     --sweep               none; selective with each sensible set of modules; full with block and uniform, both with distributed inputs too where t > 1
+    --budgets LIST        percentages joined by commas: the planner's plan at budgets so far between the smallest that fits and what no replay needs, and
+                          full with method block and the fewest layers that fit in it; both and none in turn
     --against-one-rank    with t > 1: every setting also on one rank that has the threads of all, in turn with the others
     --no-baseline         do not run the same block without replay beside it
     --alive A             all blocks at once, or one (made anew for each step, and run once before it is timed); auto (default): all, where
@@ -60,11 +62,15 @@ OUTPUT
     matmul peak   the best rate that any single matmul of the layer's own shapes reached in this run, and which it was
     saved, peak   bytes kept from forward to backward, and of the whole arena, as mdlm_block_memory says
     forward, backward   medians over the repeats
-    overhead      time over that without replay, less 1: median of the ratios within a repeat
+    overhead      time over that without replay, less 1: median of the ratios within a repeat, and their quartiles (from 4 repeats on). Two steps are
+                  compared, so a machine whose clock moves or that others use moves it, too
+    in steps      within each step: the time of replayed ops, of inputs gathered or sharded and of tensors that go to the host and come back, over the time
+                  of all other ops; median and quartiles
     predicted     what was replayed, at the times that the same ops took in the forward, over the time without replay
     GFLOP/s       of linears (2 m n k each) and attention (4 s h a token forward and 8 s h backward, times the share of pairs that the mask
                   shows) without the replay's, over the whole time;  of peak: the same over the matmul peak
     replay FLOPs, bytes   of the replay, as a share of those of forward and backward
+    With --budgets predicted is by the device table, and the last columns are the planner's share over full/block's within a repeat
     step          on a curve: time over FLOPs against the point before
     With t > 1 bytes are of one rank, tokens/s and GFLOP/s of all, the matmul peak of one; and
     vs one rank   time over that of the same setting on one rank, less 1: median of the ratios within a repeat

@@ -10,10 +10,14 @@ namespace {
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
 template <class F>
-double median_over(const Measured &m, F f) {
+std::vector<double> each_repeat(const Measured &m, F f) {
     std::vector<double> values;
     for (size_t r = 0; r < m.steps.size(); ++r) values.push_back(f(r));
-    return median(std::move(values));
+    return values;
+}
+template <class F>
+double median_over(const Measured &m, F f) {
+    return median(each_repeat(m, f));
 }
 
 // What the replay of a step would cost if each op took as long as in the step's forward, on average over the layers.
@@ -37,6 +41,38 @@ double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     const size_t half = values.size() / 2;
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Spread spread(std::vector<double> values) {
+    if (values.empty()) return {unknown, unknown, unknown};
+    std::sort(values.begin(), values.end());
+    const auto at = [&](double share) {
+        const double place = share * static_cast<double>(values.size() - 1);
+        const auto below = static_cast<size_t>(place);
+        const size_t above = std::min(below + 1, values.size() - 1);
+        return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
+    };
+    return {at(0.5), at(0.25), at(0.75)};
+}
+
+double extra_share(const Step &step) {
+    int64_t extra = 0, rest = 0;
+    for (const auto &[key, total] : step.ops) {
+        const bool moved = key.op == "gather_input" || key.op == "shard_input" || key.op == "to_host" || key.op == "from_host";
+        (moved || key.phase == MDLM_PHASE_REPLAY ? extra : rest) += total.ns;
+    }
+    return static_cast<double>(extra) / static_cast<double>(rest);
+}
+
+Spread spread_of_extra(const Measured &m) {
+    std::vector<double> shares;
+    for (const Step &step : m.steps) shares.push_back(extra_share(step));
+    return spread(std::move(shares));
+}
+
+double predicted_extra(const mdlm_plan_cost &cost) {
+    const uint64_t step = cost.forward_ns + cost.backward_ns;
+    return step == 0 ? unknown : static_cast<double>(cost.extra_ns) / static_cast<double>(step);
 }
 
 double visible_share(const mdlm_config &c, int64_t s) {
@@ -101,16 +137,19 @@ Figures figures_of(const Measured &m, const Measured *baseline, const Peak &peak
         return ms(ns);
     });
     f.collectives_share = f.collectives_ms / f.total_ms;
-    f.against_one_rank = unknown;
+    f.extra = spread_of_extra(m);
+    f.overhead_spread = f.against_spread = {unknown, unknown, unknown};
     if (one_rank != nullptr)
-        f.against_one_rank = median_over(
-            m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / static_cast<double>(one_rank->steps[r].total_ns()) - 1; });
-    f.overhead = f.predicted_overhead = unknown;
+        f.against_spread = spread(each_repeat(
+            m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / static_cast<double>(one_rank->steps[r].total_ns()) - 1; }));
+    f.against_one_rank = f.against_spread.middle;
+    f.predicted_overhead = unknown;
     if (baseline != nullptr) {
         const auto base = [&](size_t r) { return static_cast<double>(baseline->steps[r].total_ns()); };
-        f.overhead = median_over(m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / base(r) - 1; });
+        f.overhead_spread = spread(each_repeat(m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / base(r) - 1; }));
         f.predicted_overhead = median_over(m, [&](size_t r) { return predicted_replay_ns(m.steps[r].ops) / base(r); });
     }
+    f.overhead = f.overhead_spread.middle;
     f.visible = visible_share(m.setting.config, m.setting.seq_length);
     const OpTotals &ops = m.steps.front().ops;  // their work is the same in each repeat
     const Work forward = work_of(ops, f.visible, MDLM_PHASE_FORWARD), backward = work_of(ops, f.visible, MDLM_PHASE_BACKWARD),

@@ -10,6 +10,19 @@ namespace mdlm::tools::bench {
 // The middle; of an even number the mean of both. Not a number of none.
 double median(std::vector<double> values);
 
+// Median and quartiles, between two values where they fall between them. Not numbers of none.
+struct Spread {
+    double middle = 0, low = 0, high = 0;
+};
+Spread spread(std::vector<double> values);
+
+// What a plan adds to a step, over all else in it, by the times of its ops: replayed ops, inputs that are gathered or sharded, and tensors that go to the
+// host and come back. No other step is compared with, so a clock that differs between steps does not matter.
+double extra_share(const Step &step);
+Spread spread_of_extra(const Measured &measured);
+// The same as the device table has it.
+double predicted_extra(const mdlm_plan_cost &cost);
+
 // Pairs of tokens that attention looks at, as a share of all pairs of a sequence.
 double visible_share(const mdlm_config &config, int64_t seq_length);
 
@@ -37,8 +50,11 @@ bool is_collective(const std::string &op);
 struct Figures {
     double forward_ms = 0, backward_ms = 0, total_ms = 0;
     double overhead = 0;            // time over the baseline's, less 1
+    Spread overhead_spread;
+    Spread extra;                   // of a step, within it
     double predicted_overhead = 0;  // the replayed ops at the times that the same ops took in the forward, over the baseline's time
     double against_one_rank = 0;    // time over that of one rank with the threads of all, less 1
+    Spread against_spread;
     double collectives_ms = 0, collectives_share = 0;  // of a step, in collectives, waiting for others included
     double tokens_per_s = 0;
     double visible = 1;

@@ -61,6 +61,10 @@ Json setting_json(const Report &r, size_t i) {
                 {"backward_ms", f.backward_ms},
                 {"total_ms", f.total_ms},
                 {"overhead", f.overhead},
+                {"overhead_quartiles", {f.overhead_spread.low, f.overhead_spread.high}},
+                {"extra_share", f.extra.middle},
+                {"extra_quartiles", {f.extra.low, f.extra.high}},
+                {"table_extra_share", predicted_extra(m.cost)},
                 {"predicted_overhead", f.predicted_overhead},
                 {"collectives_ms", f.collectives_ms},
                 {"collectives_share", f.collectives_share},
@@ -78,6 +82,7 @@ Json setting_json(const Report &r, size_t i) {
     if (m.setting.against >= 0) {
         one["one_rank"] = r.measurement.settings[static_cast<size_t>(m.setting.against)].setting.name;
         one["against_one_rank"] = f.against_one_rank;
+        one["against_one_rank_quartiles"] = {f.against_spread.low, f.against_spread.high};
     }
     if (!r.profiles.empty()) one["profile"] = profile_json(r.profiles[i]);
     return one;
@@ -104,6 +109,18 @@ std::string json_of(const Report &r) {
     Json settings = Json::array();
     for (size_t i = 0; i < r.figures.size(); ++i) settings.push_back(setting_json(r, i));
     all["settings"] = std::move(settings);
+    if (!r.budgets.empty()) {
+        Json rows = Json::array();
+        for (const BudgetRow &b : r.budgets) {
+            const Setting &s = r.measurement.settings[b.setting].setting;
+            Json row = {{"percent", s.percent}, {"budget_bytes", s.budget}, {"setting", s.name}, {"predicted_extra", b.predicted}, {"extra", b.extra.middle},
+                        {"extra_quartiles", {b.extra.low, b.extra.high}}};
+            if (b.has_rival)
+                row.update({{"predicted_ratio", b.predicted_ratio}, {"ratio", b.ratio.middle}, {"ratio_quartiles", {b.ratio.low, b.ratio.high}}});
+            rows.push_back(std::move(row));
+        }
+        all["budgets"] = std::move(rows);
+    }
     if (!r.curve.empty()) {
         Json points = Json::array();
         for (const CurvePoint &p : r.curve)

@@ -93,8 +93,9 @@ private:
     // A plan for a budget is chosen by what this machine can do, or by what is said of it: on all ranks by the same table.
     void set_table() {
         mdlm_context *context = place_.context.get();
+        has_table_ = !o_.device_table.empty() || o_.config.memory_budget != 0 || !o_.budgets.empty();
         if (!o_.device_table.empty()) return must(mdlm_context_set_device_table(context, o_.device_table.c_str()));
-        if (o_.config.memory_budget == 0) return;
+        if (!has_table_) return;
         rank_.meet();
         must(mdlm_context_calibrate(context, o_.config.params_dtype));
         if (rank_.size == 1) return;
@@ -124,6 +125,13 @@ private:
         const mdlm_shape shape = shape_of(m.setting);
         must(mdlm_block_reserve(block, &shape, nullptr));
         must(mdlm_block_memory(block, &m.memory));
+        if (has_table_ && m.cost.forward_ns == 0) {
+            mdlm_plan *plan = nullptr;
+            must(mdlm_block_plan(block, &shape, &plan));
+            const mdlm_status status = mdlm_plan_get_cost(plan, &m.cost);
+            mdlm_plan_destroy(plan);
+            must(status);
+        }
         mdlm_tape *tape = nullptr;
         must(mdlm_tape_create(block, &tape));
         r.tape.reset(tape);
@@ -177,6 +185,7 @@ private:
     const Rank &rank_;
     double bytes_;  // first: sizes that overflow are refused here
     int32_t threads_;
+    bool has_table_ = false;  // predictions are this machine's, or what was asked for
     Place place_;
     std::optional<Place> alone_;  // rank 0's, with the threads of all
     std::vector<mdlm_op_event> events_;

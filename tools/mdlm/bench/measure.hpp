@@ -47,6 +47,7 @@ struct Measured {
     Setting setting;
     mdlm_memory memory = MDLM_MEMORY_INIT;
     mdlm_tape_stats stats = MDLM_TAPE_STATS_INIT;
+    mdlm_plan_cost cost = MDLM_PLAN_COST_INIT;  // of its plan, by the context's table; 0 where no table was asked for
     std::vector<Step> steps;  // by repeat: steps[r] of all settings ran one after another
     Timeline last;
 };

@@ -83,6 +83,12 @@ void check(Options &o, bool has_seq, bool has_batch) {
     if (o.sweep && recomputes(c)) bad("mdlm bench: --sweep: expected no recompute settings beside it, it runs them all");
     if (o.against_one_rank && c.tensor_model_parallel_size == 1)
         bad("mdlm bench: --against-one-rank: expected --tensor-model-parallel-size of at least 2 too, seen 1");
+    if (!o.budgets.empty()) {
+        if (o.budgets.back() > 100) bad("mdlm bench: --budgets: expected percentages from 1 to 100, seen %lld", static_cast<long long>(o.budgets.back()));
+        if (o.sweep || o.curve != Curve::none || o.against_one_rank || !o.baseline)
+            bad("mdlm bench: --budgets: expected none of --sweep, --curve, --against-one-rank and --no-baseline beside it");
+        if (recomputes(c) || c.memory_budget != 0) bad("mdlm bench: --budgets: expected no recompute settings and no --memory-budget beside it");
+    }
     if (o.against_one_rank && c.memory_budget != 0)
         bad("mdlm bench: --against-one-rank: expected no --memory-budget beside it, ranks and one rank need different bytes");
     if (!o.baseline && (o.sweep || o.curve != Curve::none)) bad("mdlm bench: --no-baseline: expected neither --sweep nor --curve beside it");
@@ -116,6 +122,7 @@ Options parse(const std::vector<std::string> &list_of_words) {
             o.alive = choice<Alive>("--alive", value, {{"auto", Alive::automatic}, {"all", Alive::all}, {"one", Alive::one}});
         else if (words.option("--curve", &value))
             o.curve = choice<Curve>("--curve", value, {{"seq-length", Curve::seq_length}, {"micro-batch-size", Curve::micro_batch_size}});
+        else if (words.option("--budgets", &value)) o.budgets = list("--budgets", value);
         else if (words.option("--points", &value)) o.points = list("--points", value);
         else if (words.option("--svg", &value)) o.svg = value;
         else if (words.option("--trace", &value)) o.trace = value;

@@ -23,6 +23,7 @@ struct Options {
     bool sweep = false, baseline = true, against_one_rank = false, profile = false, json = false;
     Curve curve = Curve::none;
     std::vector<int64_t> points;  // of the curve
+    std::vector<int64_t> budgets; // percent of what can be saved; the planner against full/block at each
     std::string svg, trace;       // files; empty: none
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "budgets.hpp"
 #include "curve.hpp"
 #include "profile.hpp"
 
@@ -15,6 +16,7 @@ struct Report {
     std::vector<Figures> figures;     // by setting
     std::vector<Profile> profiles;    // by setting; empty without --profile
     std::vector<CurvePoint> curve;    // empty without --curve
+    std::vector<BudgetRow> budgets;   // empty without --budgets
 };
 Report report_of(const Options &options, const Measurement &measurement);
 

@@ -59,6 +59,7 @@ void add_one_rank(std::vector<Setting> &all) {
 }
 
 std::vector<Setting> plain_settings_of(const Options &o) {
+    if (!o.budgets.empty()) return budget_settings(o);
     std::vector<Setting> all;
     if (o.sweep) {
         for (const mdlm_config &c : recompute_settings(o.config)) all.push_back({recompute_name(c), c, o.seq_length, o.micro_batch_size});

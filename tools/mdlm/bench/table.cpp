@@ -39,11 +39,16 @@ std::string percent(double share, bool sign = false) {
     if (!std::isfinite(share)) return "-";
     return textf(sign ? "%+.1f %%" : "%.1f %%", 100 * share);
 }
+// "14.7 % (14.2 .. 15.1)": the median, and the quartiles where there are repeats enough for such.
+std::string percent(const Spread &s, size_t repeats, bool sign = false) {
+    if (!std::isfinite(s.middle) || repeats < 4) return percent(s.middle, sign);
+    return percent(s.middle, sign) + textf(sign ? " (%+.1f .. %+.1f)" : " (%.1f .. %.1f)", 100 * s.low, 100 * s.high);
+}
 std::string giga(double rate) { return textf("%.1f", 1e-9 * rate); }
 
 std::string settings_table(const Report &r) {
     Table t;
-    std::vector<std::string> names = {"setting", "saved", "peak", "forward ms", "backward ms", "overhead", "predicted", "tokens/s", "GFLOP/s",
+    std::vector<std::string> names = {"setting", "saved", "peak", "forward ms", "backward ms", "overhead", "in steps", "predicted", "tokens/s", "GFLOP/s",
                                       "of peak", "replay FLOPs", "replay bytes"};
     if (r.options.against_one_rank) names.insert(names.begin() + 5, "vs one rank");
     t.row(std::move(names));
@@ -51,10 +56,11 @@ std::string settings_table(const Report &r) {
         const Figures &f = r.figures[i];
         const Measured &m = r.measurement.settings[i];
         std::vector<std::string> cells = {m.setting.name, bytes_text(static_cast<double>(m.memory.saved_bytes)), bytes_text(static_cast<double>(m.memory.peak_bytes)),
-               textf("%.2f", f.forward_ms), textf("%.2f", f.backward_ms), percent(f.overhead, true), percent(f.predicted_overhead, true),
+               textf("%.2f", f.forward_ms), textf("%.2f", f.backward_ms), percent(f.overhead_spread, m.steps.size(), true),
+               percent(f.extra, m.steps.size()), percent(f.predicted_overhead, true),
                textf("%.0f", f.tokens_per_s), giga(f.model_flops_per_s), percent(f.of_peak), percent(f.replayed_flops_share),
                percent(f.replayed_bytes_share)};
-        if (r.options.against_one_rank) cells.insert(cells.begin() + 5, percent(f.against_one_rank, true));
+        if (r.options.against_one_rank) cells.insert(cells.begin() + 5, percent(f.against_spread, m.steps.size(), true));
         t.row(std::move(cells));
     }
     return t.text();
@@ -87,6 +93,23 @@ std::string curve_table(const Report &r) {
     return t.text() + textf("largest step of time over FLOPs: %s\n", percent(largest_step(r.curve)).c_str());
 }
 
+std::string budgets_table(const Report &r) {
+    Table t;
+    t.row({"budget", "", "plan", "peak", "predicted", "in steps (quartiles)", "of full/block: predicted", "in steps (quartiles)"});
+    for (const BudgetRow &row : r.budgets) {
+        const Measured &m = r.measurement.settings[row.setting];
+        std::vector<std::string> cells = {textf("%lld %%", static_cast<long long>(m.setting.percent)), bytes_text(static_cast<double>(m.setting.budget)),
+                                          m.setting.name.substr(0, m.setting.name.find(',')), bytes_text(static_cast<double>(m.memory.peak_bytes)),
+                                          percent(row.predicted), percent(row.extra, m.steps.size())};
+        if (row.has_rival) {
+            cells.push_back(textf("%.2f", row.predicted_ratio));
+            cells.push_back(textf("%.2f (%.2f .. %.2f)", row.ratio.middle, row.ratio.low, row.ratio.high));
+        }
+        t.row(std::move(cells));
+    }
+    return t.text();
+}
+
 std::string profile_table(const Measured &m, const Profile &profile) {
     Table t;
     t.row({"op", "tensor", "phase", "calls", "ms", "share", "GFLOP/s", "GB/s"});
@@ -101,7 +124,7 @@ std::string profile_table(const Measured &m, const Profile &profile) {
 
 Report report_of(const Options &options, const Measurement &measurement) {
     const std::vector<Measured> &all = measurement.settings;
-    Report r{options, measurement, peak_of(all), peak_of(all, true), {}, {}, {}};
+    Report r{options, measurement, peak_of(all), peak_of(all, true), {}, {}, {}, {}};
     for (const Measured &m : all) {
         const bool alone = m.setting.one_rank;
         const Measured *baseline = options.curve == Curve::none ? baseline_of(all, alone) : nullptr;
@@ -110,6 +133,7 @@ Report report_of(const Options &options, const Measurement &measurement) {
         if (options.profile) r.profiles.push_back(profile_of(m));
     }
     if (options.curve != Curve::none) r.curve = curve_of(options, measurement.settings);
+    r.budgets = budget_rows(measurement);
     return r;
 }
 
@@ -154,6 +178,7 @@ std::string table_of(const Report &r) {
                   op_text(r.peak.op).c_str(), r.peak.setting.c_str());
     text += settings_table(r);
     if (m.ranks > 1) text += "\n" + collectives_table(r);
+    if (!r.budgets.empty()) text += "\n" + budgets_table(r);
     if (!r.curve.empty()) text += "\n" + curve_table(r);
     for (size_t i = 0; i < r.profiles.size(); ++i) text += profile_table(r.measurement.settings[i], r.profiles[i]);
     return text;
