@@ -124,6 +124,7 @@ private:
         const mdlm_shape shape = shape_of(m.setting);
         must(mdlm_block_reserve(block, &shape, nullptr));
         must(mdlm_block_memory(block, &m.memory));
+        place_of(m).shared.add_to(m.memory);
         mdlm_tape *tape = nullptr;
         must(mdlm_tape_create(block, &tape));
         r.tape.reset(tape);
