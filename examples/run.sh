@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what is missing, builds libmdlm into build/, and runs the examples: a first step, one step on several ranks, then a small language model
-# (about four minutes on two cores). Arguments go to the trainer: examples/run.sh --steps 300
+# Installs what is missing, builds libmdlm into build/, and runs the examples: a first step, one step on several ranks, then two small language
+# models (about six minutes on two cores). Arguments go to the last of them, 02: examples/run.sh --steps 300
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,7 @@ source tools/setup.sh
 mdlm_setup_build
 
 mdlm_configure build
-programs=(01_forward_backward 02_train_dlm 03_tensor_parallel)
+programs=(01_forward_backward 02_train_dlm 03_tensor_parallel 04_gpt2)
 mpi=0
 if ninja -C build -t query examples/03_tensor_parallel_mpi >/dev/null 2>&1; then
     programs+=(03_tensor_parallel_mpi)
@@ -28,6 +28,9 @@ if [ $mpi = 1 ] && command -v mpirun >/dev/null; then
     # Open MPI asks to be told that it may run as root, and with more processes than cores.
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 build/examples/03_tensor_parallel_mpi
 fi
+echo
+echo "== examples/04_gpt2"
+build/examples/04_gpt2 --out build
 echo
 echo "== examples/02_train_dlm"
 build/examples/02_train_dlm --out build "$@"

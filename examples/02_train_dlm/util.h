@@ -21,7 +21,7 @@ void die_quietly(void);
 #define CHECK(call) check_status((call), #call)
 void check_status(mdlm_status status, const char *call);
 
-/* count * size zeroed bytes, aligned to 64 (the library asks for 16); never NULL. */
+/* count * size zeroed bytes, aligned to 64, a line of the cache (the library asks for the size of an element); never NULL. */
 void *allocate(size_t count, size_t size);
 
 /* splitmix64: one 64-bit word of state, the same numbers on every machine. */

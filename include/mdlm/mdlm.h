@@ -77,7 +77,9 @@ Rules that hold for every function, unless its comment says otherwise
                 nothing where a call was running at the fork; threads were not copied. The parent notices nothing. A
                 function of yours that forks during a call must not return in the child (exec or _exit).
     Memory      Pointers to your data are borrowed until the call returns (device CPU and reference: the work is done
-                then). They must be aligned to 16 bytes. dx may be dy; nothing else may overlap.
+                then). They must be aligned to the size of an element; what a device asks of x, y,
+                dx and dy is in mdlm_io. Host memory of functions on parameters may be anywhere.
+                dx may be dy; nothing else may overlap.
                 Only mdlm_block_reserve and mdlm_block_prepare allocate for running; forward and backward do not.
     Numbers     Sizes are bytes where the name says bytes, elements or tokens otherwise. Layouts are row-major, last
                 dimension contiguous.
@@ -97,7 +99,7 @@ Since every function: version 0.1 (MDLM_API_VERSION 1), unless said. */
 #define MDLM_VERSION_MINOR 1
 #define MDLM_VERSION_PATCH 0
 /* Grows by one whenever the ABI gains something; goes into mdlm_context_desc. */
-#define MDLM_API_VERSION 3
+#define MDLM_API_VERSION 4
 
 #if defined(MDLM_BUILD) && defined(__GNUC__)
 #define MDLM_API __attribute__((visibility("default")))
@@ -254,7 +256,8 @@ typedef struct mdlm_config {
     mdlm_activation activation_func;      /* "gelu" | "gelu_tanh" | "squared_relu" | "swiglu" | "geglu" (default gelu). The two
                                              tanh forms are what Megatron runs with bias_activation_fusion */
     /* positions */
-    mdlm_position_embedding position_embedding_type; /* "none" | "rope" (default rope) */
+    mdlm_position_embedding position_embedding_type; /* "none" | "rope" (default rope); as text also
+                                             "learned_absolute" = "none": the table is yours, in x */
     double rotary_base;                   /* (range > 1, default 10000) */
     double rotary_percent;                /* share of a head's channels that turn (range (0, 1], default 1) */
     int32_t rotary_interleaved;           /* pairs even and odd channels instead of halves (default 0) */
@@ -568,8 +571,9 @@ typedef struct mdlm_memory {
     uint64_t saved_bytes;     /* what one tape keeps from its forward to its backward */
     uint64_t scratch_bytes;   /* the largest scratch of any layer, forward or backward */
     uint64_t host_bytes;      /* host storage, all tapes */
-    uint64_t parameter_bytes; /* flat parameter buffer, and tables derived from the config (rotary) */
-    uint64_t gradient_bytes;  /* flat gradient buffer */
+    uint64_t parameter_bytes; /* flat parameter buffer, and tables derived from the config (rotary).
+                                 mdlm_block_memory: owned by the library, so without bound ones */
+    uint64_t gradient_bytes;  /* flat gradient buffer, likewise */
 } mdlm_memory;
 #define MDLM_MEMORY_INIT { sizeof(mdlm_memory), 0, 0, 0, 0, 0, 0, 0 }
 MDLM_API mdlm_status mdlm_memory_init(mdlm_memory *memory, size_t struct_size);
@@ -667,7 +671,7 @@ MDLM_API void mdlm_block_destroy(mdlm_block *block);
 /* The plan that mdlm_block_reserve(block, shape, NULL) would take: as mdlm_plan_create, for this block's frozen parameters and this
    context's device, threads and table. Change it with mdlm_plan_set and hand it to reserve. */
 MDLM_API mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_plan **out);
-/* Allocates everything that running needs: parameters and gradients (the first time, unless bound), the arena, host storage,
+/* Allocates everything that running needs: parameters and gradients (the first time, unless bound; zeroed), the arena, host storage,
    the tape pool. plan: what each layer keeps; only its units and storages are used, so one from JSON or for other bounds will do
    (NULL = the config's settings or memory_budget). Again with another shape or plan: parameters and gradients stay. STATE while tapes exist, BUDGET past
    max_bytes (the text says the peak), MEMORY; after a failure the reservation is what it was before. */
@@ -677,8 +681,45 @@ MDLM_API mdlm_status mdlm_block_memory(const mdlm_block *block, mdlm_memory *mem
 
 /* ----------------------------------------------------------------------------------------------------------- parameters */
 
-/* Names follow Megatron: "layers.3.self_attention.linear_qkv.weight" (3 counts from the first layer of the model, layer_offset
-   included), "final_layernorm.weight". linear_qkv is packed per group: its query heads, its key, its value. */
+/* mdlm_param_count, _info and _find and mdlm_params_data need no reservation: a block knows its
+parameters, their shapes and their places from mdlm_block_create on.
+
+A block has these parameters, in this order: those of its first layer, of the next, ..., of the
+final norm. L counts from the model's first layer, layer_offset included. h = hidden_size,
+d = kv_channels, a = num_attention_heads, g = num_query_groups, f = ffn_hidden_size, F = 2f when
+gated (swiglu, geglu: gate first, then up), else f. split: over ranks, along that dimension.
+
+    name                                         full shape      split  there with
+    layers.L.input_layernorm.weight              [h]             -      always
+    layers.L.input_layernorm.bias                [h]             -      LayerNorm
+    layers.L.self_attention.linear_qkv.weight    [(a + 2g)d, h]  0      always
+    layers.L.self_attention.linear_qkv.bias      [(a + 2g)d]     0      add_bias_linear or add_qkv_bias
+    layers.L.self_attention.q_layernorm.weight   [d]             -      qk_layernorm
+    layers.L.self_attention.q_layernorm.bias     [d]             -      qk_layernorm, LayerNorm
+    layers.L.self_attention.k_layernorm.weight   [d]             -      qk_layernorm
+    layers.L.self_attention.k_layernorm.bias     [d]             -      qk_layernorm, LayerNorm
+    layers.L.self_attention.linear_proj.weight   [h, ad]         1      always
+    layers.L.self_attention.linear_proj.bias     [h]             -      add_bias_linear
+    layers.L.pre_mlp_layernorm.weight            [h]             -      always
+    layers.L.pre_mlp_layernorm.bias              [h]             -      LayerNorm
+    layers.L.mlp.linear_fc1.weight               [F, h]          0      always
+    layers.L.mlp.linear_fc1.bias                 [F]             0      add_bias_linear
+    layers.L.mlp.linear_fc2.weight               [h, f]          1      always
+    layers.L.mlp.linear_fc2.bias                 [h]             -      add_bias_linear
+    final_layernorm.weight                       [h]             -      final_layernorm
+    final_layernorm.bias                         [h]             -      final_layernorm, LayerNorm
+
+A linear computes x weight^T + bias: its weight is [outputs, inputs]. Rows of linear_qkv stand group
+by group: the a/g query heads of the group, its key, its value.
+
+Megatron's names have "decoder." in front, and count layers from the stage's first in a torch state
+dict. The rest is the same with its local layer spec. With its Transformer Engine spec, which is its
+default, and in distributed checkpoints of either, four of a layer differ:
+
+    input_layernorm.weight      self_attention.linear_qkv.layer_norm_weight
+    input_layernorm.bias        self_attention.linear_qkv.layer_norm_bias
+    pre_mlp_layernorm.weight    mlp.linear_fc1.layer_norm_weight
+    pre_mlp_layernorm.bias      mlp.linear_fc1.layer_norm_bias */
 typedef struct mdlm_param_desc {
     size_t struct_size;
     const char *name;         /* the library's, as long as the block lives */
@@ -703,11 +744,21 @@ MDLM_API mdlm_status mdlm_param_count(const mdlm_block *block, int64_t *out);
 MDLM_API mdlm_status mdlm_param_info(const mdlm_block *block, int64_t index, mdlm_param_desc *desc);
 /* Index of the parameter with a name; NOT_FOUND. */
 MDLM_API mdlm_status mdlm_param_find(const mdlm_block *block, const char *name, int64_t *out);
-/* Freezes (0) or frees (1) a parameter. Before the first reserve; STATE after it. */
+/* Freezes (0) or frees (1) a parameter. Before the first reserve and before gradients are bound
+   (their places depend on it); STATE after either. */
 MDLM_API mdlm_status mdlm_param_set_requires_grad(mdlm_block *block, int64_t index, int32_t requires_grad);
-/* Uses your memory instead of the library's, before or after reserve, while no tape is in flight: flat buffers laid out as
-   mdlm_param_info says, aligned to 256, alive as long as the block. NULL with 0 bytes = leave that one. Values are taken as
-   they are: parameters count as changed, gradients are not zeroed. */
+/* The flat buffers. *params_bytes and *grads_bytes: what mdlm_params_bind needs, padding behind the
+   last parameter included, from create on (grads_bytes depends on what is frozen, and is 0 where
+   all is). *params and *grads: where the buffers are, the library's or bound; NULL before there are
+   some, and where parameters were bound one by one to other places than those of a flat buffer. Any
+   out may be NULL. OVERFLOW for sizes past a size_t. API version 4. */
+MDLM_API mdlm_status mdlm_params_data(mdlm_block *block, void **params, size_t *params_bytes,
+                                      void **grads, size_t *grads_bytes);
+/* Uses your memory instead of the library's, before or after reserve, while no tape is in flight
+   (STATE): flat buffers laid out as mdlm_param_info says, at least as large as mdlm_params_data
+   says, aligned to 64, alive as long as the block or until other memory is bound. NULL with 0 bytes =
+   leave that one. Values are taken as they are: parameters count as changed, gradients are not zeroed. A
+   flat buffer of the library's in which nothing stands any more is freed at once. */
 MDLM_API mdlm_status mdlm_params_bind(mdlm_block *block, void *params, size_t params_bytes, void *grads, size_t grads_bytes);
 /* The same for one parameter, aligned to 64; NULL = leave that one. */
 MDLM_API mdlm_status mdlm_param_bind(mdlm_block *block, int64_t index, void *param, void *grad);
@@ -730,10 +781,32 @@ MDLM_API mdlm_status mdlm_param_grad_read(mdlm_block *block, int64_t index, cons
 /* The whole of a parameter (gradient 1: of its gradient, STATE when frozen) from all ranks' parts, on every rank: full_shape in dtype, bytes is
    its size and must be exact. A call of the whole group. With mdlm_param_write the way from any sharding to any other. API version 3. */
 MDLM_API mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes);
+/* mdlm_param_write, _read and _gather on memory of yours that holds one element of shard_dtype for
+   each element of the parameter on this rank, in the parameter's order (local_shape, row by row):
+   moments of an optimizer, master copies, averages, say in float32 beside bf16 parameters. How they
+   stand from parameter to parameter is yours: shard is where this parameter's begin, in device
+   memory at any address; shard_bytes is their size and must be exact. Needs no reservation, and frozen
+   parameters are as good as others. API version 4. */
+MDLM_API mdlm_status mdlm_param_shard_write(mdlm_block *block, int64_t index, void *shard,
+                                            mdlm_dtype shard_dtype, size_t shard_bytes,
+                                            const char *part, const int64_t *start,
+                                            const int64_t *count, mdlm_dtype dtype,
+                                            const void *host, size_t bytes);
+MDLM_API mdlm_status mdlm_param_shard_read(mdlm_block *block, int64_t index, const void *shard,
+                                           mdlm_dtype shard_dtype, size_t shard_bytes,
+                                           const char *part, const int64_t *start,
+                                           const int64_t *count, mdlm_dtype dtype, void *host,
+                                           size_t bytes);
+MDLM_API mdlm_status mdlm_param_shard_gather(mdlm_block *block, int64_t index, const void *shard,
+                                             mdlm_dtype shard_dtype, size_t shard_bytes,
+                                             mdlm_dtype dtype, void *host, size_t bytes);
 /* Say that parameters were written from outside (an optimizer step through mdlm_param_data). A tape remembers the version that its
    forward ran with, and a backward after a change is STATE. */
 MDLM_API mdlm_status mdlm_params_changed(mdlm_block *block);
-/* Sets all gradients to 0. Needed before the first backward (or its overwrite_grads) and after one that failed. */
+/* Sets all gradients to 0: for each step, unless its first backward has overwrite_grads. Not needed
+   for the first of all when the gradients are the library's own, which are 0 when reserve has made
+   them; bound ones are what you left there. After a backward that failed, this or overwrite_grads
+   is needed (STATE). STATE while a gradient has no memory. */
 MDLM_API mdlm_status mdlm_zero_grads(mdlm_block *block);
 
 /* --------------------------------------------------------------------------------------------------------- batch, tape */
@@ -760,8 +833,10 @@ typedef struct mdlm_io {
     mdlm_dtype dtype;
     int64_t shape[3];     /* of x, y, dx and dy on this rank: [s, b, h], or [b, s, h] with batch_first */
     uint64_t bytes;       /* of each */
+    uint64_t alignment;   /* of each address; on the CPU and the reference device the size of an
+                             element. API version 4 */
 } mdlm_io;
-#define MDLM_IO_INIT { sizeof(mdlm_io), 0, 0, { 0, 0, 0 }, 0 }
+#define MDLM_IO_INIT { sizeof(mdlm_io), 0, 0, { 0, 0, 0 }, 0, 0 }
 MDLM_API mdlm_status mdlm_io_init(mdlm_io *io, size_t struct_size);
 /* What forward expects and makes for a batch. */
 MDLM_API mdlm_status mdlm_block_io(const mdlm_block *block, const mdlm_batch *batch, mdlm_io *io);

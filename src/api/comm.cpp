@@ -23,7 +23,13 @@ Arguments check(mdlm_comm *comm, const void *send, void *recv, int64_t count, md
     if (timeout_ms < 0 || timeout_ms > longest_timeout_ms)
         fail(MDLM_ERROR_ARGUMENT, "timeout_ms = %lld: expected 0 .. %lld", (long long)timeout_ms, (long long)longest_timeout_ms);
     mul(mul(count, comm->comm->size()), size_of(static_cast<DType>(dtype)));
-    if (count > 0) not_null(send, "send"), not_null(recv, "recv");
+    if (count > 0)
+        for (const auto &[at, name] : {std::pair{send, "send"}, {static_cast<const void *>(recv), "recv"}}) {
+            not_null(at, name);
+            if (reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(size_of(static_cast<DType>(dtype))) != 0)
+                fail(MDLM_ERROR_ARGUMENT, "%s = %p: expected an address aligned to %lld, as an element is", name, at,
+                     (long long)size_of(static_cast<DType>(dtype)));
+        }
     return {comm->comm, static_cast<DType>(dtype), timeout_ms == 0 ? default_timeout_ms : timeout_ms};
 }
 

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "api/objects.hpp"
 #include "base/structs.hpp"
 
@@ -5,9 +7,18 @@ using namespace mdlm;
 
 namespace {
 
-DType dtype_of(mdlm_dtype type) {
-    if (type < MDLM_DTYPE_F32 || type > MDLM_DTYPE_F64) fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", type);
+DType dtype_of(mdlm_dtype type, const char *name = "dtype") {
+    if (type < MDLM_DTYPE_F32 || type > MDLM_DTYPE_F64)
+        fail(MDLM_ERROR_ARGUMENT, "%s = %d: expected one of MDLM_DTYPE", name, type);
     return static_cast<DType>(type);
+}
+
+Device &device_of(mdlm_block *block) { return *block->block.engine().device; }
+
+size_t host_size(int64_t bytes, const char *name) {
+    if (!std::in_range<size_t>(bytes))
+        fail(MDLM_ERROR_OVERFLOW, "%s: %lld bytes are past what a size_t holds", name, (long long)bytes);
+    return static_cast<size_t>(bytes);
 }
 
 }  // namespace
@@ -61,6 +72,19 @@ mdlm_status mdlm_param_bind(mdlm_block *block, int64_t index, void *param, void 
     return call(block, "block", [&] { block->block.bind_one(index, param, grad); });
 }
 
+mdlm_status mdlm_params_data(mdlm_block *block, void **params, size_t *params_bytes, void **grads,
+                             size_t *grads_bytes) {
+    return call(block, "block", [&] {
+        const Params &all = block->block.params();
+        const size_t bytes = host_size(all.flat_bytes(), "params"),
+                     of_grads = host_size(all.flat_grad_bytes(), "grads");
+        if (params != nullptr) *params = all.flat();
+        if (params_bytes != nullptr) *params_bytes = bytes;
+        if (grads != nullptr) *grads = all.flat_grads();
+        if (grads_bytes != nullptr) *grads_bytes = of_grads;
+    });
+}
+
 mdlm_status mdlm_param_data(mdlm_block *block, int64_t index, void **param, void **grad) {
     return call(block, "block", [&] {
         const ParamEntry &p = block->block.params().at(index);
@@ -71,14 +95,17 @@ mdlm_status mdlm_param_data(mdlm_block *block, int64_t index, void **param, void
 }
 
 mdlm_status mdlm_params_init(mdlm_block *block, uint64_t seed) {
-    return call(block, "block", [&] { block->block.params().init(*block->block.engine().device, seed); });
+    return call(block, "block", [&] { block->block.params().init(device_of(block), seed); });
 }
 
 mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count, mdlm_dtype dtype,
                              const void *host, size_t bytes) {
     return call(block, "block", [&] {
         not_null(host, "host");
-        block->block.params().write(*block->block.engine().device, index, part, start, count, dtype_of(dtype), host, bytes);
+        Params &params = block->block.params();
+        params.write(device_of(block), index, params.elements(index, false),
+                     {part, start, count, dtype_of(dtype), bytes}, host);
+        ++params.version;
     });
 }
 
@@ -86,7 +113,9 @@ mdlm_status mdlm_param_read(mdlm_block *block, int64_t index, const char *part, 
                             void *host, size_t bytes) {
     return call(block, "block", [&] {
         not_null(host, "host");
-        block->block.params().read(*block->block.engine().device, false, index, part, start, count, dtype_of(dtype), host, bytes);
+        const Params &params = block->block.params();
+        params.read(device_of(block), index, params.elements(index, false),
+                    {part, start, count, dtype_of(dtype), bytes}, host);
     });
 }
 
@@ -94,12 +123,55 @@ mdlm_status mdlm_param_grad_read(mdlm_block *block, int64_t index, const char *p
                                  void *host, size_t bytes) {
     return call(block, "block", [&] {
         not_null(host, "host");
-        block->block.params().read(*block->block.engine().device, true, index, part, start, count, dtype_of(dtype), host, bytes);
+        const Params &params = block->block.params();
+        params.read(device_of(block), index, params.elements(index, true), {part, start, count, dtype_of(dtype), bytes},
+                    host);
+    });
+}
+
+mdlm_status mdlm_param_shard_write(mdlm_block *block, int64_t index, void *shard, mdlm_dtype shard_dtype,
+                                   size_t shard_bytes, const char *part, const int64_t *start, const int64_t *count,
+                                   mdlm_dtype dtype, const void *host, size_t bytes) {
+    return call(block, "block", [&] {
+        not_null(host, "host");
+        const Params &params = block->block.params();
+        const Params::Elements to = params.callers(index, shard, dtype_of(shard_dtype, "shard_dtype"), shard_bytes);
+        params.write(device_of(block), index, to, {part, start, count, dtype_of(dtype), bytes}, host);
+    });
+}
+
+mdlm_status mdlm_param_shard_read(mdlm_block *block, int64_t index, const void *shard, mdlm_dtype shard_dtype,
+                                  size_t shard_bytes, const char *part, const int64_t *start, const int64_t *count,
+                                  mdlm_dtype dtype, void *host, size_t bytes) {
+    return call(block, "block", [&] {
+        not_null(host, "host");
+        const Params &params = block->block.params();
+        const Params::Elements from = params.callers(index, shard, dtype_of(shard_dtype, "shard_dtype"), shard_bytes);
+        params.read(device_of(block), index, from, {part, start, count, dtype_of(dtype), bytes}, host);
     });
 }
 
 mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes) {
-    return call(block, "block", [&] { block->block.gather(index, gradient, dtype, host, bytes); });
+    return call(block, "block", [&] {
+        const auto find = [&](Statement &statement) {
+            if (gradient != 0 && gradient != 1) fail(MDLM_ERROR_ARGUMENT, "gradient = %d: expected 0 or 1", gradient);
+            statement.say("gradient", MDLM_ERROR_COMM, gradient);
+            return block->block.params().elements(index, gradient != 0);
+        };
+        block->block.gather("mdlm_param_gather", index, find, dtype, host, bytes);
+    });
+}
+
+mdlm_status mdlm_param_shard_gather(mdlm_block *block, int64_t index, const void *shard, mdlm_dtype shard_dtype,
+                                    size_t shard_bytes, mdlm_dtype dtype, void *host, size_t bytes) {
+    return call(block, "block", [&] {
+        const auto find = [&](Statement &statement) {
+            const DType type = dtype_of(shard_dtype, "shard_dtype");
+            statement.say("shard_dtype", MDLM_ERROR_COMM, shard_dtype);
+            return block->block.params().callers(index, shard, type, shard_bytes);
+        };
+        block->block.gather("mdlm_param_shard_gather", index, find, dtype, host, bytes);
+    });
 }
 
 mdlm_status mdlm_params_changed(mdlm_block *block) {
@@ -107,8 +179,5 @@ mdlm_status mdlm_params_changed(mdlm_block *block) {
 }
 
 mdlm_status mdlm_zero_grads(mdlm_block *block) {
-    return call(block, "block", [&] {
-        if (!block->block.params().allocated()) fail(MDLM_ERROR_STATE, "gradients: they have no memory yet: expected mdlm_block_reserve before");
-        block->block.params().zero_grads(*block->block.engine().device);
-    });
+    return call(block, "block", [&] { block->block.params().zero_grads(device_of(block)); });
 }

@@ -1,5 +1,7 @@
 #include "base/dtype.hpp"
 
+#include <cstring>
+
 namespace mdlm {
 
 f16::f16(double v) {
@@ -30,22 +32,38 @@ f16::operator double() const {
     return (bits & 0x8000) != 0 ? -a : a;
 }
 
+namespace {
+
+template <class T>
+T element(const void *from, int64_t i) {
+    T v;
+    std::memcpy(&v, static_cast<const char *>(from) + i * int64_t{sizeof(T)}, sizeof(T));
+    return v;
+}
+
+template <class T>
+void element(void *to, int64_t i, T v) {
+    std::memcpy(static_cast<char *>(to) + i * int64_t{sizeof(T)}, &v, sizeof(T));
+}
+
+}  // namespace
+
 double load(DType type, const void *from, int64_t i) {
     switch (type) {
-    case DType::f64: return static_cast<const double *>(from)[i];
-    case DType::f32: return static_cast<const float *>(from)[i];
-    case DType::bf16: return static_cast<float>(static_cast<const bf16 *>(from)[i]);
-    case DType::f16: return static_cast<double>(static_cast<const f16 *>(from)[i]);
+    case DType::f64: return element<double>(from, i);
+    case DType::f32: return element<float>(from, i);
+    case DType::bf16: return static_cast<float>(element<bf16>(from, i));
+    case DType::f16: return static_cast<double>(element<f16>(from, i));
     }
     return NAN;
 }
 
 void store(DType type, void *to, int64_t i, double v) {
     switch (type) {
-    case DType::f64: static_cast<double *>(to)[i] = v; break;
-    case DType::f32: static_cast<float *>(to)[i] = static_cast<float>(v); break;
-    case DType::bf16: static_cast<bf16 *>(to)[i] = bf16(v); break;
-    case DType::f16: static_cast<f16 *>(to)[i] = f16(v); break;
+    case DType::f64: return element(to, i, v);
+    case DType::f32: return element(to, i, static_cast<float>(v));
+    case DType::bf16: return element(to, i, bf16(v));
+    case DType::f16: return element(to, i, f16(v));
     }
 }
 

@@ -46,7 +46,7 @@ struct f16 {
     explicit operator double() const;
 };
 
-// One element, by a dtype known at run time. For cold paths (parameter reads and writes, tests).
+// One element, by a dtype known at run time, at any address. For cold paths (parameter reads and writes, tests).
 double load(DType type, const void *from, int64_t index);
 void store(DType type, void *to, int64_t index, double value);
 

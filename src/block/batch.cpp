@@ -10,6 +10,9 @@ void Documents::set(const int32_t *offsets, int64_t count) {
 }
 
 void check_documents(const int32_t *offsets, int64_t count, int64_t max_documents, int64_t seq, const char *name) {
+    if (reinterpret_cast<uintptr_t>(offsets) % alignof(int32_t) != 0)
+        fail(MDLM_ERROR_ARGUMENT, "%s = %p: expected an address aligned to %zu", name,
+             static_cast<const void *>(offsets), alignof(int32_t));
     if (count < 1) fail(MDLM_ERROR_SHAPE, "num_documents = %lld: expected at least 1 with %s", (long long)count, name);
     if (count > max_documents)
         fail(MDLM_ERROR_SHAPE, "num_documents = %lld: expected at most max_documents = %lld, as reserved", (long long)count, (long long)max_documents);

@@ -12,9 +12,10 @@
 namespace mdlm {
 namespace {
 
-void check_aligned(const void *p, const char *name) {
+void check_aligned(const void *p, int64_t alignment, const char *name) {
     if (p == nullptr) fail(MDLM_ERROR_ARGUMENT, "%s is NULL", name);
-    if (reinterpret_cast<uintptr_t>(p) % 16 != 0) fail(MDLM_ERROR_ARGUMENT, "%s = %p: expected an address aligned to 16", name, p);
+    if (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(alignment) != 0)
+        fail(MDLM_ERROR_ARGUMENT, "%s = %p: expected an address aligned to %lld", name, p, (long long)alignment);
 }
 
 void check_apart(const void *a, const char *a_name, const void *b, const char *b_name, uint64_t bytes) {
@@ -65,7 +66,7 @@ const BlockPlan &Block::plan() const { return *reserved().plan; }
 
 mdlm_memory Block::memory() const {
     const Reservation &r = reserved();
-    return memory_of(*r.plan, config_, r.shape.seq_length, params_.flat_bytes(), params_.flat_grad_bytes());
+    return memory_of(*r.plan, config_, r.shape.seq_length, params_.own_parameter_bytes(), params_.own_gradient_bytes());
 }
 
 void Block::none_in_flight(const char *what) const {
@@ -75,12 +76,12 @@ void Block::none_in_flight(const char *what) const {
 
 void Block::bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes) {
     none_in_flight("bind");
-    params_.bind(params, params_bytes, grads, grads_bytes);
+    params_.bind(engine_, params, params_bytes, grads, grads_bytes);
 }
 
 void Block::bind_one(int64_t index, void *param, void *grad) {
     none_in_flight("bind");
-    params_.bind_one(index, param, grad);
+    params_.bind_one(engine_, index, param, grad);
 }
 
 void Block::set_requires_grad(int64_t index, bool on) {
@@ -104,6 +105,7 @@ mdlm_io Block::io(const mdlm_batch &batch) const {
     io.shape[1] = config_.batch_first ? s : b;
     io.shape[2] = config_.hidden_size;
     io.bytes = static_cast<uint64_t>(mul(mul(s * b, config_.hidden_size), size_of(config_.params_dtype)));
+    io.alignment = static_cast<uint64_t>(engine_.device->alignment(config_.params_dtype));
     return io;
 }
 
@@ -165,10 +167,11 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
         const mdlm_batch batch = take(given, "batch");
         Reservation &r = reserved();
         if (tape != nullptr && tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
-        const uint64_t bytes = io(batch).bytes;
-        check_aligned(x, "x");
-        check_aligned(y, "y");
-        check_apart(x, "x", y, "y", bytes);
+        const mdlm_io expected = io(batch);
+        const auto alignment = static_cast<int64_t>(expected.alignment);
+        check_aligned(x, alignment, "x");
+        check_aligned(y, alignment, "y");
+        check_apart(x, "x", y, "y", expected.bytes);
         if (tape != nullptr && tape->full) fail(MDLM_ERROR_STATE, "tape: it holds a forward: expected mdlm_block_backward or mdlm_tape_reset before");
         if (tape == nullptr && r.in_flight > 0 && r.shape.evaluate_in_flight == 0)
             fail(MDLM_ERROR_STATE, "forward without a tape while %lld tapes are in flight: expected evaluate_in_flight = 1 in the reserved shape",
@@ -221,8 +224,9 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
             fail(MDLM_ERROR_ARGUMENT, "options.overwrite_grads = %d: expected 0 or 1", options.overwrite_grads);
         if (params_.grads_dirty && options.overwrite_grads == 0)
             fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
-        check_aligned(dy, "dy");
-        if (r.plan->wants_dx) check_aligned(dx, "dx");
+        const int64_t alignment = engine_.device->alignment(config_.params_dtype);
+        check_aligned(dy, alignment, "dy");
+        if (r.plan->wants_dx) check_aligned(dx, alignment, "dx");
         else if (dx != nullptr) fail(MDLM_ERROR_ARGUMENT, "dx = %p: expected NULL, the shape was reserved with input_requires_grad = 0", dx);
         const int64_t rows = tape->state.part(split()).rows();
         const auto bytes = static_cast<uint64_t>(mul(mul(rows, config_.hidden_size), size_of(config_.params_dtype)));
@@ -266,31 +270,31 @@ void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backwa
     }
 }
 
-void Block::gather(int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes) {
-    Statement statement("mdlm_param_gather");
+void Block::gather(const char *call, int64_t index, Find find, const void *with, mdlm_dtype dtype, void *host,
+                   size_t bytes) {
+    Statement statement(call);
     std::vector<char> mine, all;
     const ParamEntry *p = nullptr;
-    const bool grad = gradient != 0;
-    const DType stored = grad ? params_.grad_dtype() : params_.dtype();
+    Params::Elements own;
     engine_.group.together(statement, [&] {
-        if (gradient != 0 && gradient != 1) fail(MDLM_ERROR_ARGUMENT, "gradient = %d: expected 0 or 1", gradient);
-        if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64) fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
+        if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64)
+            fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
         if (host == nullptr) fail(MDLM_ERROR_ARGUMENT, "host is NULL");
-        p = &params_.whole(index, grad, static_cast<DType>(dtype), bytes);
-        const auto part = static_cast<size_t>(p->elements * size_of(stored));
+        p = &params_.whole(index, static_cast<DType>(dtype), bytes);
+        own = find(with, statement);
+        const auto part = static_cast<size_t>(mul(p->elements, size_of(own.type)));
         mine.resize(part);
         all.resize(part * static_cast<size_t>(p->spec->partition_dim < 0 ? 1 : engine_.group.size()));
         statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM, reservation_ != nullptr ? reservation_->number : 0);
         statement.say("index", MDLM_ERROR_COMM, index);
-        statement.say("gradient", MDLM_ERROR_COMM, gradient);
         statement.say("elements", MDLM_ERROR_COMM, p->elements);
     });
     engine_.group.run([&] {
-        params_.read_part(*engine_.device, *p, grad, mine.data());
+        engine_.device->copy(mine.data(), own.at, mine.size());
         if (p->spec->partition_dim < 0) all.swap(mine);
-        else engine_.group.all_gather(mine.data(), all.data(), p->elements, stored);
+        else engine_.group.all_gather(mine.data(), all.data(), p->elements, own.type);
     });
-    params_.join_parts(*p, grad, all.data(), static_cast<DType>(dtype), host);
+    params_.join_parts(*p, own.type, all.data(), static_cast<DType>(dtype), host);
 }
 
 }  // namespace mdlm

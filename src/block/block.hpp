@@ -57,8 +57,13 @@ public:
     void set_documents(Tape &tape, const int32_t *offsets, int64_t count);
     void forward(const mdlm_batch *batch, const void *x, Tape *tape, void *y);
     void backward(Tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
-    // Every rank's part of a parameter, or of its gradient, put together on the host.
-    void gather(int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes);
+    // Every rank's part of a parameter, of its gradient or of memory of the caller, put together on the host.
+    // find(statement) checks which that is, and says what ranks must agree on.
+    template <class Find>
+    void gather(const char *call, int64_t index, const Find &find, mdlm_dtype dtype, void *host, size_t bytes) {
+        const auto found = [](const void *f, Statement &s) { return (*static_cast<const Find *>(f))(s); };
+        gather(call, index, found, &find, dtype, host, bytes);
+    }
     void bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes);
     void bind_one(int64_t index, void *param, void *grad);
     void set_requires_grad(int64_t index, bool on);
@@ -74,6 +79,9 @@ private:
     void release();
     std::unique_ptr<Reservation> prepare_reservation(const mdlm_shape &shape, const Policies *policies);
     std::array<std::vector<Group::Text>, 3> what_runs(const Reservation &reservation) const;
+    // Not a std::function, whose making can fail before the ranks have come together.
+    using Find = Params::Elements (*)(const void *find, Statement &statement);
+    void gather(const char *call, int64_t index, Find find, const void *with, mdlm_dtype dtype, void *host, size_t bytes);
     void run_backward(Reservation &r, Tape &tape, Frame &frame, const mdlm_backward_options &options);
 
     Engine &engine_;

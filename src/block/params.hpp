@@ -1,5 +1,6 @@
 // Parameters and their gradients: names, shapes, where they stand, and reading and writing them from the host.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -62,21 +63,38 @@ public:
     };
     Storage prepare(Engine &engine) const;
     void commit(Engine &engine, Storage storage);
-    bool allocated() const { return ready_; }
     int64_t own_parameter_bytes() const { return own_.params.bytes(); }
     int64_t own_gradient_bytes() const { return own_.grads.bytes(); }
-    void bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes);
-    void bind_one(int64_t index, void *param, void *grad);
+    // Own memory in which nothing stands any more is freed.
+    void bind(Engine &engine, void *params, size_t params_bytes, void *grads, size_t grads_bytes);
+    void bind_one(Engine &engine, int64_t index, void *param, void *grad);
+    // Where everything stands as in a flat buffer; nullptr where it does not.
+    char *flat() const;
+    char *flat_grads() const;
 
+    // What a rank has of one parameter, element by element: its values, its gradient, or memory of the caller in any
+    // dtype.
+    struct Elements {
+        char *at = nullptr;
+        DType type = DType::f32;
+    };
+    Elements elements(int64_t index, bool grad) const;
+    Elements callers(int64_t index, const void *shard, DType type, size_t bytes) const;
+
+    // A box of the full tensor, or of a part of it, and the host's memory for it.
+    struct Box {
+        const char *part;
+        const int64_t *start, *count;
+        DType type;
+        size_t bytes;
+    };
     void init(Device &device, uint64_t seed);
-    void write(Device &device, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, const void *host, size_t bytes);
-    void read(Device &device, bool grad, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, void *host,
-              size_t bytes) const;
-    // This rank's part, to the host; and the whole, in dtype type, from all ranks' parts one behind the other (from one that is replicated).
-    void read_part(Device &device, const ParamEntry &p, bool grad, void *host) const;
-    void join_parts(const ParamEntry &p, bool grad, const void *parts, DType type, void *whole) const;
-    // Throws what mdlm_param_gather refuses.
-    const ParamEntry &whole(int64_t index, bool grad, DType type, size_t bytes) const;
+    void write(Device &device, int64_t index, const Elements &to, const Box &box, const void *host) const;
+    void read(Device &device, int64_t index, const Elements &from, const Box &box, void *host) const;
+    // The whole, in dtype type, from all ranks' parts one behind the other (from one that is replicated).
+    void join_parts(const ParamEntry &p, DType stored, const void *parts, DType type, void *whole) const;
+    // Throws what a gather of the whole parameter refuses.
+    const ParamEntry &whole(int64_t index, DType type, size_t bytes) const;
     void zero_grads(Device &device);
 
     // By item and ParamId, for RunState.
@@ -84,15 +102,16 @@ public:
     void *const *grads_of(int64_t item) const { return grads_.data() + first_[item]; }
 
     uint64_t version = 1;     // grows with every change of values
-    bool grads_dirty = false; // a backward failed inside
+    bool grads_dirty = false;  // a backward failed inside
 
 private:
-    struct Box;
-    Box box(const ParamEntry &p, const char *part, const int64_t *start, const int64_t *count, DType type, size_t bytes) const;
-    int64_t full_row(const ParamEntry &p, const Box &box, int64_t row) const;
+    struct Region;
+    Region region(const ParamEntry &p, const Box &box) const;
+    int64_t full_row(const Region &region, int64_t row) const;
     Shard shard(const ParamEntry &p, int64_t rank) const { return {*p.spec, t_, rank}; }
     void refresh();
     void lay_out_grads();
+    void free_unused(Engine &engine);
 
     const Config &config_;
     const int64_t t_, rank_;
@@ -103,7 +122,7 @@ private:
     std::vector<void *> grads_;
     int64_t flat_ = 0, flat_grad_ = 0;
     Storage own_;
-    bool ready_ = false;
+    bool ready_ = false, grads_bound_ = false;
 };
 
 }  // namespace mdlm

@@ -10,49 +10,54 @@
 
 namespace mdlm {
 
-struct Params::Box {
+// A checked box.
+struct Params::Region {
     enum class Part { whole, q, k, v, gate, up } part = Part::whole;
     int64_t start[2] = {0, 0}, count[2] = {0, 1};
 };
 
-Params::Box Params::box(const ParamEntry &p, const char *part, const int64_t *start, const int64_t *count, DType type, size_t bytes) const {
-    Box b;
+Params::Region Params::region(const ParamEntry &p, const Box &box) const {
+    Region b;
+    const char *part = box.part;
     const char *name = p.name.c_str();
     int64_t full[2] = {p.spec->full[0], p.spec->full[1]};
     if (part != nullptr) {
         const std::string_view want = part;
         const bool qkv = p.name.find("linear_qkv") != std::string::npos, fc1 = p.spec->partition_stride == 2;
         const int64_t d = config_.kv_channels;
-        if (qkv && want == "q") b.part = Box::Part::q, full[0] = config_.num_attention_heads * d;
-        else if (qkv && want == "k") b.part = Box::Part::k, full[0] = config_.num_query_groups * d;
-        else if (qkv && want == "v") b.part = Box::Part::v, full[0] = config_.num_query_groups * d;
-        else if (fc1 && want == "gate") b.part = Box::Part::gate, full[0] = config_.ffn_hidden_size;
-        else if (fc1 && want == "up") b.part = Box::Part::up, full[0] = config_.ffn_hidden_size;
+        if (qkv && want == "q") b.part = Region::Part::q, full[0] = config_.num_attention_heads * d;
+        else if (qkv && want == "k") b.part = Region::Part::k, full[0] = config_.num_query_groups * d;
+        else if (qkv && want == "v") b.part = Region::Part::v, full[0] = config_.num_query_groups * d;
+        else if (fc1 && want == "gate") b.part = Region::Part::gate, full[0] = config_.ffn_hidden_size;
+        else if (fc1 && want == "up") b.part = Region::Part::up, full[0] = config_.ffn_hidden_size;
         else fail(MDLM_ERROR_NOT_FOUND, "%s: part \"%.40s\": expected %s", name, part, qkv ? "q, k, v or NULL" : fc1 ? "gate, up or NULL" : "NULL");
     }
     for (int i = 0; i < p.spec->ndim; ++i) {
-        b.start[i] = start != nullptr ? start[i] : 0;
-        const bool inside = b.start[i] >= 0 && b.start[i] <= full[i];
-        b.count[i] = count != nullptr ? count[i] : inside ? full[i] - b.start[i] : 0;
-        if (!inside || b.count[i] < 0 || b.count[i] > full[i] - b.start[i])
+        b.start[i] = box.start != nullptr ? box.start[i] : 0;
+        const bool begins = b.start[i] >= 0 && b.start[i] <= full[i];
+        b.count[i] = box.count != nullptr ? box.count[i] : begins ? full[i] - b.start[i] : 0;
+        if (!begins || b.count[i] < 0 || b.count[i] > full[i] - b.start[i])
             fail(MDLM_ERROR_ARGUMENT, "%s: start[%d] = %lld, count[%d] = %lld: expected to lie within %lld", name, i, (long long)b.start[i], i,
                  (long long)b.count[i], (long long)full[i]);
     }
-    const int64_t expected = b.count[0] * b.count[1] * size_of(type);
-    if (bytes != static_cast<size_t>(expected)) fail(MDLM_ERROR_ARGUMENT, "%s: %zu bytes of %s: expected %lld", name, bytes, name_of(type), (long long)expected);
+    const int64_t expected = mul(mul(b.count[0], b.count[1]), size_of(box.type));
+    if (static_cast<uint64_t>(box.bytes) != static_cast<uint64_t>(expected))
+        fail(MDLM_ERROR_ARGUMENT, "%s: %zu bytes of %s: expected %lld", name, box.bytes, name_of(box.type),
+             (long long)expected);
     return b;
 }
 
 // Row of the full tensor that a row of the part is. Queries, key and value stand group by group.
-int64_t Params::full_row(const ParamEntry &, const Box &b, int64_t row) const {
+int64_t Params::full_row(const Region &b, int64_t row) const {
     const int64_t d = config_.kv_channels, per = config_.num_attention_heads / config_.num_query_groups, group = (per + 2) * d;
     const int64_t head = row / d, channel = row % d;
     switch (b.part) {
-    case Box::Part::q: return head / per * group + head % per * d + channel;
-    case Box::Part::k: return head * group + per * d + channel;
-    case Box::Part::v: return head * group + (per + 1) * d + channel;
-    case Box::Part::up: return config_.ffn_hidden_size + row;
-    case Box::Part::whole: case Box::Part::gate: break;
+    case Region::Part::q: return head / per * group + head % per * d + channel;
+    case Region::Part::k: return head * group + per * d + channel;
+    case Region::Part::v: return head * group + (per + 1) * d + channel;
+    case Region::Part::up: return config_.ffn_hidden_size + row;
+    case Region::Part::whole:
+    case Region::Part::gate: break;
     }
     return row;
 }
@@ -61,12 +66,6 @@ namespace {
 
 void must_have(const void *memory, const ParamEntry &p) {
     if (memory == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
-}
-
-const char *values_of(const ParamEntry &p, bool grad) {
-    if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
-    must_have(grad ? p.grad : p.data, p);
-    return grad ? p.grad : p.data;
 }
 
 // What a rank has of a box of rows x columns from a first column: calls body(row of the box, first local element, columns in the box [begin, end)).
@@ -82,47 +81,58 @@ void each_row(const Shard &mine, int64_t rows, int64_t first, int64_t columns, F
 
 }  // namespace
 
-void Params::write(Device &device, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, const void *host,
-                   size_t bytes) {
+Params::Elements Params::elements(int64_t index, bool grad) const {
     const ParamEntry &p = at(index);
-    const Box b = box(p, part, start, count, type, bytes);
-    must_have(p.data, p);
-    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(dtype_)));
-    each_row(shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(p, b, b.start[0] + r); },
-             [&](int64_t r, int64_t to, int64_t begin, int64_t end) {
-                 for (int64_t c = begin; c < end; ++c) store(dtype_, row.data(), c - begin, load(type, host, r * b.count[1] + c));
-                 device.copy(p.data + to * size_of(dtype_), row.data(), static_cast<size_t>((end - begin) * size_of(dtype_)));
-             });
-    ++version;
+    if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
+    must_have(grad ? p.grad : p.data, p);
+    return grad ? Elements{p.grad, grad_dtype_} : Elements{p.data, dtype_};
 }
 
-void Params::read(Device &device, bool grad, int64_t index, const char *part, const int64_t *start, const int64_t *count, DType type, void *host,
-                  size_t bytes) const {
+Params::Elements Params::callers(int64_t index, const void *shard, DType type, size_t bytes) const {
     const ParamEntry &p = at(index);
-    const Box b = box(p, part, start, count, type, bytes);
-    const char *values = values_of(p, grad);
-    const DType stored = grad ? grad_dtype_ : dtype_;
-    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(stored)));
-    each_row(shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(p, b, b.start[0] + r); },
-             [&](int64_t r, int64_t from, int64_t begin, int64_t end) {
-                 device.copy(row.data(), values + from * size_of(stored), static_cast<size_t>((end - begin) * size_of(stored)));
-                 for (int64_t c = begin; c < end; ++c) store(type, host, r * b.count[1] + c, load(stored, row.data(), c - begin));
-             });
+    const int64_t expected = mul(p.elements, size_of(type));
+    if (shard == nullptr) fail(MDLM_ERROR_ARGUMENT, "shard is NULL");
+    if (static_cast<uint64_t>(bytes) != static_cast<uint64_t>(expected))
+        fail(MDLM_ERROR_ARGUMENT, "%s: shard of %zu bytes of %s: expected %lld, this rank's %lld elements",
+             p.name.c_str(), bytes, name_of(type), (long long)expected, (long long)p.elements);
+    return {static_cast<char *>(const_cast<void *>(shard)), type};
 }
 
-const ParamEntry &Params::whole(int64_t index, bool grad, DType type, size_t bytes) const {
+void Params::write(Device &device, int64_t index, const Elements &to, const Box &box, const void *host) const {
     const ParamEntry &p = at(index);
-    box(p, nullptr, nullptr, nullptr, type, bytes);
-    values_of(p, grad);
+    const Region b = region(p, box);
+    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(to.type)));
+    each_row(
+        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(b, b.start[0] + r); },
+        [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
+            for (int64_t c = begin; c < end; ++c)
+                store(to.type, row.data(), c - begin, load(box.type, host, r * b.count[1] + c));
+            device.copy(to.at + first * size_of(to.type), row.data(),
+                        static_cast<size_t>((end - begin) * size_of(to.type)));
+        });
+}
+
+void Params::read(Device &device, int64_t index, const Elements &from, const Box &box, void *host) const {
+    const ParamEntry &p = at(index);
+    const Region b = region(p, box);
+    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(from.type)));
+    each_row(
+        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(b, b.start[0] + r); },
+        [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
+            device.copy(row.data(), from.at + first * size_of(from.type),
+                        static_cast<size_t>((end - begin) * size_of(from.type)));
+            for (int64_t c = begin; c < end; ++c)
+                store(box.type, host, r * b.count[1] + c, load(from.type, row.data(), c - begin));
+        });
+}
+
+const ParamEntry &Params::whole(int64_t index, DType type, size_t bytes) const {
+    const ParamEntry &p = at(index);
+    region(p, {nullptr, nullptr, nullptr, type, bytes});
     return p;
 }
 
-void Params::read_part(Device &device, const ParamEntry &p, bool grad, void *host) const {
-    device.copy(host, grad ? p.grad : p.data, static_cast<size_t>(p.elements * size_of(grad ? grad_dtype_ : dtype_)));
-}
-
-void Params::join_parts(const ParamEntry &p, bool grad, const void *parts, DType type, void *whole) const {
-    const DType stored = grad ? grad_dtype_ : dtype_;
+void Params::join_parts(const ParamEntry &p, DType stored, const void *parts, DType type, void *whole) const {
     for (int64_t r = 0; r < (p.spec->partition_dim < 0 ? 1 : t_); ++r) {
         const Shard s = shard(p, r);
         for (int64_t row = 0; row < s.rows(); ++row)

@@ -39,6 +39,8 @@ class Device {
 public:
     virtual ~Device() = default;
     virtual Traits traits() const = 0;
+    // Of the block's inputs and outputs, which are the caller's. A power of two, at least the size of an element.
+    virtual int64_t alignment(DType dtype) const { return size_of(dtype); }
     virtual void describe(char *line, size_t cap) const = 0;
 
     // Makes what a kernel needs at exactly these sizes (primitives), so that running it allocates nothing. begin_shape opens a new

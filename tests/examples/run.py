@@ -141,6 +141,42 @@ def _(folder):
     assert rows(out) == threads, (out, threads)  # sums are in rank order, so to the last bit
 
 
+def gpt2(folder, *words):
+    return ends([os.path.join(EXAMPLES, "04_gpt2"), "--out", folder, *words])
+
+
+@case("04 goes on from a file in the same bits under another plan and other threads, and learns")
+def _(folder):
+    seen = []
+    for threads in ("1", "3"):
+        status, out, err = gpt2(folder, "--steps", "30", "--threads", threads)
+        # In so few steps it cannot beat the baseline, and says so.
+        assert status == 1 and "NOT BEATEN" in out and "to the last bit" in out and err == "", (status, out, err)
+        plans = re.findall(r"^  (\w+) +\d threads +saved +(\d+) bytes .* of the library (\d+) bytes$", out, re.MULTILINE)
+        assert [name for name, _saved, _library in plans] == ["none", "selective", "full"], out
+        saved = [int(bytes_) for _name, bytes_, _library in plans]
+        assert saved[0] > saved[1] > saved[2] > 0, out
+        assert {library for _name, _saved, library in plans} == {"0"}, out  # all parameters are the trainer's
+        losses = re.findall(r"^  step +\d+   loss (\S+)   (\S+)$", out, re.MULTILINE)
+        assert len(losses) == 10 and all(a == b for a, b in losses), out
+        held_out = [float(row) for row in re.findall(r"^ +\d+ .* (\d\.\d{4})$", out, re.MULTILINE)]
+        assert len(held_out) == 2 and 5.4 < held_out[0] < 5.7 and held_out[1] < held_out[0] - 1.5, out
+        assert not os.listdir(folder), os.listdir(folder)
+        seen.append((losses, held_out, out[out.index("  prompt"):]))
+    assert seen[0] == seen[1], seen  # on any number of threads, the text that it writes too
+
+
+@case("04 refuses what it cannot do in one line")
+def _(folder):
+    short = os.path.join(folder, "short")
+    with open(short, "w") as file:
+        file.write("too short")
+    for words, part in [(["--steps"], "value"), (["--step", "3"], "unknown"), (["--threads", "-1"], "whole number"), (["--text", short], "9 bytes"),
+                        (["--text", os.path.join(folder, "none")], "none")]:
+        status, out, err = gpt2(folder, *words)
+        assert status == 2 and out == "" and err.count("\n") == 1 and part in err, (status, out, err)
+
+
 @case("mdlm check and mdlm bench under mpirun")
 def _(_folder):
     cases = [os.path.join(GOLDEN, name) for name in ("dlm", "gqa")]

@@ -123,6 +123,52 @@ std::string boxes(mdlm_comm *comm, int, int size) {
     return "";
 }
 
+// What boxes() says of parameters, of float32 memory of the rank's own beside bf16 parameters: full tensors go in,
+// boxes and whole tensors come out.
+std::string shards(mdlm_comm *comm, int rank, int size) {
+    mdlm_config config = model(size);
+    set_all(config, {{"params_dtype", "bf16"}});
+    const Block b(comm, config);
+    for (int64_t i = 0; i < b.count; ++i) {
+        const mdlm_param_desc d = b.info(i);
+        const int64_t n = d.full_shape[0], k = d.ndim == 2 ? d.full_shape[1] : 1;
+        const size_t elements = static_cast<size_t>(d.local_shape[0] * (d.ndim == 2 ? d.local_shape[1] : 1));
+        Values whole, before(static_cast<size_t>(n * k)), after = before;
+        for (int64_t e = 0; e < n * k; ++e)
+            whole.push_back(1.0 + value_of(i, e) / 65536);  // exact in float32, not in bf16
+        const size_t full_bytes = whole.size() * sizeof(double), bytes = elements * sizeof(float);
+        std::vector<float> moment(elements, -1.0f);
+        OK(mdlm_param_gather(b.block, i, 0, MDLM_DTYPE_F64, before.data(), full_bytes));
+        OK(mdlm_param_shard_write(b.block, i, moment.data(), MDLM_DTYPE_F32, bytes, nullptr, nullptr, nullptr,
+                                  MDLM_DTYPE_F64, whole.data(), full_bytes));
+        Values gathered(whole.size());
+        OK(mdlm_param_shard_gather(b.block, i, moment.data(), MDLM_DTYPE_F32, bytes, MDLM_DTYPE_F64, gathered.data(),
+                                   full_bytes));
+        hold(gathered == whole, std::string(d.name) + ": a gathered shard is not what was written");
+        OK(mdlm_param_gather(b.block, i, 0, MDLM_DTYPE_F64, after.data(), full_bytes));
+        hold(before == after, std::string(d.name) + ": writing a shard has changed the parameter");
+        // A read fills in what the rank has, and leaves the rest; a write takes what it has, and nothing else.
+        Values mine(whole.size(), -7.0);
+        OK(mdlm_param_shard_read(b.block, i, moment.data(), MDLM_DTYPE_F32, bytes, nullptr, nullptr, nullptr,
+                                 MDLM_DTYPE_F64, mine.data(), full_bytes));
+        size_t have = 0;
+        for (size_t e = 0; e < whole.size(); ++e) {
+            hold(mine[e] == whole[e] || mine[e] == -7.0,
+                 std::string(d.name) + ": element " + std::to_string(e) + " that was read is wrong");
+            have += mine[e] != -7.0;
+        }
+        hold(have == elements, std::string(d.name) + ": elements that were read");
+        const int64_t start[] = {n - 1, 0}, count[] = {1, k};  // the last row: the last rank's, where rows are split
+        const std::vector<float> moments_before = moment;
+        const Values row(static_cast<size_t>(k), -3.0);
+        OK(mdlm_param_shard_write(b.block, i, moment.data(), MDLM_DTYPE_F32, bytes, nullptr, start, count,
+                                  MDLM_DTYPE_F64, row.data(), row.size() * sizeof(double)));
+        hold((moment == moments_before) == (d.partition_dim == 0 && rank != size - 1),
+             std::string(d.name) + ": another rank's row was written");
+    }
+    return "";
+}
+
 std::string initial_values(mdlm_comm *comm, int, int size) {
     const Block one(nullptr, model(1)), b(comm, model(size));
     OK(mdlm_params_init(one.block, 77));
@@ -138,6 +184,7 @@ std::vector<Case> sharding_cases() {
     std::vector<Case> list;
     for (const int t : {2, 4}) {
         list.push_back({"parameters: boxes and parts, t = " + std::to_string(t), t, boxes});
+        list.push_back({"parameters: shards of the rank's own memory, t = " + std::to_string(t), t, shards});
         list.push_back({"parameters: initial values are those of one rank, t = " + std::to_string(t), t, initial_values});
     }
     return list;

@@ -12,6 +12,7 @@ public:
     explicit WrappedDevice(std::unique_ptr<mdlm::Device> inner) : inner_(std::move(inner)) {}
 
     mdlm::Traits traits() const override { return inner_->traits(); }
+    int64_t alignment(mdlm::DType dtype) const override { return inner_->alignment(dtype); }
     void describe(char *line, size_t cap) const override { inner_->describe(line, cap); }
     void begin_shape() override { inner_->begin_shape(); }
     void prepare(mdlm::Kernel kernel, const mdlm::KernelSize &size) override { inner_->prepare(kernel, size); }

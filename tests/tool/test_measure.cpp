@@ -47,6 +47,8 @@ TEST_CASE("bench: memory, ops and FLOPs of every setting of a sweep are those of
             const mdlm_memory memory = memory_of(s.setting, o.threads);
             CHECK(s.memory.saved_bytes == memory.saved_bytes);
             CHECK(s.memory.peak_bytes == memory.peak_bytes);
+            CHECK(s.memory.parameter_bytes == memory.parameter_bytes);  // the tool's own buffers
+            CHECK(s.memory.gradient_bytes == memory.gradient_bytes);
             CHECK(s.stats.saved_bytes == memory.saved_bytes);
             REQUIRE(s.steps.size() == 3);
             for (const Step &step : s.steps) {

@@ -164,6 +164,8 @@ TEST_CASE("NULL in functions on blocks and parameters") {
     CHECK_OK(mdlm_params_bind(rig.block, nullptr, 0, nullptr, 0));
     CHECK_NULL(mdlm_param_bind(nullptr, 0, nullptr, nullptr), "block");
     CHECK_OK(mdlm_param_bind(rig.block, 0, nullptr, nullptr));
+    CHECK_NULL(mdlm_params_data(nullptr, &data, nullptr, &data, nullptr), "block");
+    CHECK_OK(mdlm_params_data(rig.block, nullptr, nullptr, nullptr, nullptr));
     CHECK_NULL(mdlm_param_data(nullptr, 0, &data, &data), "block");
     CHECK_OK(mdlm_param_data(rig.block, 0, nullptr, nullptr));
     CHECK_NULL(mdlm_params_init(nullptr, 0), "block");
@@ -175,6 +177,26 @@ TEST_CASE("NULL in functions on blocks and parameters") {
     CHECK_NULL(mdlm_param_grad_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values), "host");
     CHECK_NULL(mdlm_param_gather(nullptr, 0, 0, MDLM_DTYPE_F32, values, 64), "block");
     CHECK_NULL(mdlm_param_gather(rig.block, 0, 0, MDLM_DTYPE_F32, nullptr, 64), "host");
+    const auto shard_write = [&](mdlm_block *of, void *shard, const void *host) {
+        return mdlm_param_shard_write(of, 0, shard, MDLM_DTYPE_F32, 64, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, host,
+                                      64);
+    };
+    const auto shard_read = [&](mdlm_block *of, const void *shard, void *host) {
+        return mdlm_param_shard_read(of, 0, shard, MDLM_DTYPE_F32, 64, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, host,
+                                     64);
+    };
+    const auto shard_gather = [&](mdlm_block *of, const void *shard, void *host) {
+        return mdlm_param_shard_gather(of, 0, shard, MDLM_DTYPE_F32, 64, MDLM_DTYPE_F32, host, 64);
+    };
+    CHECK_NULL(shard_write(nullptr, values, values), "block");
+    CHECK_NULL(shard_write(rig.block, nullptr, values), "shard");
+    CHECK_NULL(shard_write(rig.block, values, nullptr), "host");
+    CHECK_NULL(shard_read(nullptr, values, values), "block");
+    CHECK_NULL(shard_read(rig.block, nullptr, values), "shard");
+    CHECK_NULL(shard_read(rig.block, values, nullptr), "host");
+    CHECK_NULL(shard_gather(nullptr, values, values), "block");
+    CHECK_NULL(shard_gather(rig.block, nullptr, values), "shard");
+    CHECK_NULL(shard_gather(rig.block, values, nullptr), "host");
     CHECK_NULL(mdlm_params_changed(nullptr), "block");
     CHECK_NULL(mdlm_zero_grads(nullptr), "block");
     CHECK_NULL(mdlm_block_io(nullptr, &rig.batch, &io), "block");

@@ -96,6 +96,7 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
         self.note(mdlm_params_init(r.block, 1));
         self.note(mdlm_params_bind(r.block, nullptr, 0, nullptr, 0));
         self.note(mdlm_param_bind(r.block, 0, nullptr, nullptr));
+        self.note(mdlm_params_data(r.block, &data, nullptr, nullptr, nullptr));
         self.note(mdlm_param_data(r.block, 0, &data, nullptr));
         self.note(mdlm_param_count(r.block, &number));
         self.note(mdlm_param_info(r.block, 0, &desc));
@@ -105,6 +106,11 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
         self.note(mdlm_param_write(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_grad_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_gather(r.block, 0, 0, MDLM_DTYPE_F32, &value, 4));
+        self.note(mdlm_param_shard_read(r.block, 0, &value, MDLM_DTYPE_F32, 4, nullptr, nullptr, nullptr,
+                                        MDLM_DTYPE_F32, &value, 4));
+        self.note(mdlm_param_shard_write(r.block, 0, &value, MDLM_DTYPE_F32, 4, nullptr, nullptr, nullptr,
+                                         MDLM_DTYPE_F32, &value, 4));
+        self.note(mdlm_param_shard_gather(r.block, 0, &value, MDLM_DTYPE_F32, 4, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_block_memory(r.block, &memory));
         self.note(mdlm_block_plan(r.block, &r.shape, &plan));
         self.note(mdlm_block_io(r.block, &r.batch, &io));
@@ -124,7 +130,7 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
     };
     REQUIRE_OK(mdlm_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
-    CHECK(pool.seen.size() == 33);
+    CHECK(pool.seen.size() == 37);
     for (size_t i = 0; i < pool.seen.size(); ++i) {
         CAPTURE(i);
         CHECK(pool.seen[i] == MDLM_ERROR_BUSY);

@@ -132,6 +132,7 @@ private:
             mdlm_plan_destroy(plan);
             must(status);
         }
+        place_of(m).shared.add_to(m.memory);
         mdlm_tape *tape = nullptr;
         must(mdlm_tape_create(block, &tape));
         r.tape.reset(tape);

@@ -85,18 +85,9 @@ void Shared::bind(mdlm_block *block, const Setting &setting) {
     const bool first = params_.at == nullptr;
     if (first) {
         size_t params = 0, grads = 0;
-        int64_t count = 0;
-        refuse(setting, mdlm_param_count(block, &count));
-        for (int64_t i = 0; i < count; ++i) {
-            mdlm_param_desc desc = MDLM_PARAM_DESC_INIT;
-            refuse(setting, mdlm_param_info(block, i, &desc));
-            params = std::max(params, static_cast<size_t>(desc.offset_bytes + desc.bytes));
-            grads = std::max(grads, static_cast<size_t>(desc.grad_offset_bytes + desc.grad_bytes));
-        }
-        // The flat buffers end on whole granules.
-        constexpr size_t granule = 256;
-        params_.take(context_, (params + granule - 1) / granule * granule);
-        grads_.take(context_, (grads + granule - 1) / granule * granule);
+        refuse(setting, mdlm_params_data(block, nullptr, &params, nullptr, &grads));
+        params_.take(context_, params);
+        grads_.take(context_, grads);
     }
     refuse(setting, mdlm_params_bind(block, params_.at, params_.bytes, grads_.at, grads_.bytes));
     if (first) refuse(setting, mdlm_params_init(block, 1234));

@@ -24,6 +24,10 @@ public:
     Shared(const Shared &) = delete;
     // Gives a new block the parameters (with initial values) and the gradients.
     void bind(mdlm_block *block, const Setting &setting);
+    // What the block has bound, which mdlm_block_memory does not count.
+    void add_to(mdlm_memory &memory) const {
+        memory.parameter_bytes += params_.bytes, memory.gradient_bytes += grads_.bytes;
+    }
     const void *x() const { return x_.at; }
     const void *dy() const { return dy_.at; }
     void *y() const { return y_.at; }
