@@ -74,7 +74,7 @@ else
     clang
     sanitizers
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
-    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi build/clang:abi build/asan:unit,planner,property,parallel,fault,mpi)
+    folders=(build:unit,unit-avx2,unit-sse4,unit-scalar,golden,golden-own,golden-onednn,tool,planner,property,parallel,examples,no_alloc,abi,mpi build/clang:abi build/asan:unit,planner,property,parallel,fault,mpi)
 fi
 trap - ERR
 step 'running the suites'
