@@ -112,8 +112,9 @@ else
     fuzzers
     aarch64
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
-    folders=(build:unit,unit-sse4,unit-scalar,golden,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64 build/clang:abi build/asan:unit,planner,property,parallel,fault,fuzz,mpi
-        build/tsan:unit,parallel build/fuzz:fuzz-run)
+    folders=(
+        build:unit,unit-avx2,unit-sse4,unit-scalar,golden,golden-own,golden-onednn,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64
+        build/clang:abi build/asan:unit,planner,property,parallel,fault,fuzz,mpi build/tsan:unit,parallel build/fuzz:fuzz-run)
 fi
 trap - ERR
 step 'running the suites'

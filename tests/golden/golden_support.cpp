@@ -31,10 +31,19 @@ const mdlm::tools::Case &case_named(const std::string &name) {
     return found != cases.end() ? found->second : cases.emplace(name, mdlm::tools::read_case(case_folder(name))).first->second;
 }
 
+// With MDLM_TEST_MATMUL=own or onednn in the environment the CPU device does linears by these, whatever it would pick on this machine.
+static mdlm_matmul matmul() {
+    const char *wanted = std::getenv("MDLM_TEST_MATMUL");
+    if (wanted == nullptr) return MDLM_MATMUL_AUTO;
+    if (std::strcmp(wanted, "own") == 0) return MDLM_MATMUL_OWN;
+    if (std::strcmp(wanted, "onednn") == 0) return MDLM_MATMUL_ONEDNN;
+    bad("MDLM_TEST_MATMUL: expected own or onednn, got %s", wanted);
+}
+
 mdlm_context *context_of(mdlm_device_kind kind) {
     static std::map<mdlm_device_kind, mdlm::tools::Context> contexts;
     auto &context = contexts[kind];
-    if (context == nullptr) context = mdlm::tools::open_context(kind, kind == MDLM_DEVICE_CPU ? 2 : 1);
+    if (context == nullptr) context = mdlm::tools::open_context(kind, kind == MDLM_DEVICE_CPU ? 2 : 1, matmul());
     return context.get();
 }
 

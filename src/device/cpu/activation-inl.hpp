@@ -38,41 +38,42 @@ inline constexpr bool half_slope = kind == MDLM_ACT_SQUARED_RELU;
 //   gelu          gate = cdf(x) = erfc(-x / sqrt 2) / 2; its slope is the normal density
 //   swiglu        gate = sigmoid(x)
 //   the tanh form gate = (1 + tanh u) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation for negative x
-// Past `far` on either side the limits stand: 0, or x, with slopes 0 and 1. There e^x of the formulas leaves its range, or squares do.
+// Past `far` on either side the limits stand: 0, or x, with slopes 0 and 1. What the formulas give there, where e^x leaves its range or squares
+// do, is not taken.
 template <mdlm_activation kind, bool sloped>
 HWY_INLINE Acted act(V x) {
     const V zero = hn::Zero(Floats()), one = broadcast(1.0f);
-    const auto negative = hn::Lt(x, zero);
-    const V positive = hn::IfThenZeroElse(negative, x);  // not Max, which would make 0 of a NaN
     if constexpr (kind == MDLM_ACT_SQUARED_RELU) {
+        const V positive = hn::IfThenZeroElse(hn::Lt(x, zero), x);  // not Max, which would make 0 of a NaN
         return {hn::Mul(positive, positive), positive};
     } else {
         constexpr float far = kind == MDLM_ACT_GELU ? 13.0f : kind == MDLM_ACT_SWIGLU ? 87.0f : 10.0f;
-        const auto limited = hn::Gt(hn::Abs(x), broadcast(far));
-        const V near = hn::IfThenZeroElse(limited, x);
-        V gate, slope = zero;
+        V y, slope = zero;
         if constexpr (kind == MDLM_ACT_GELU) {
             constexpr float root_half = 0.70710678118654752f, root_2_pi = 0.39894228040143268f;  // sqrt(1/2), 1 / sqrt(2 pi)
-            const V half = hn::Mul(broadcast(0.5f), erfc_of(hn::Mul(hn::Abs(near), broadcast(root_half))));
-            gate = hn::IfThenElse(negative, half, hn::Sub(one, half));
+            const V half = hn::Mul(broadcast(0.5f), erfc_of(hn::Mul(hn::Abs(x), broadcast(root_half))));
+            const V gate = hn::IfThenElse(hn::Lt(x, zero), half, hn::Sub(one, half));
+            y = hn::Mul(x, gate);
             if constexpr (sloped) {
-                const V density = hn::Mul(exp_of(hn::Mul(hn::Mul(near, near), broadcast(-0.5f))), broadcast(root_2_pi));
-                slope = hn::MulAdd(near, density, gate);
+                const V density = hn::Mul(exp_of(hn::Mul(hn::Mul(x, x), broadcast(-0.5f))), broadcast(root_2_pi));
+                slope = hn::MulAdd(x, density, gate);
             }
         } else {
             constexpr float two_root_2_pi = 1.59576912160573071f, cubic = 0.044715f;  // 2 sqrt(2 / pi)
-            V u = near, du = one;
+            V u = x, du = one;
             if constexpr (kind != MDLM_ACT_SWIGLU) {
-                const V square = hn::Mul(near, near);
-                u = hn::Mul(near, hn::MulAdd(square, broadcast(two_root_2_pi * cubic), broadcast(two_root_2_pi)));
+                const V square = hn::Mul(x, x);
+                u = hn::Mul(x, hn::MulAdd(square, broadcast(two_root_2_pi * cubic), broadcast(two_root_2_pi)));
                 du = hn::MulAdd(square, broadcast(3.0f * two_root_2_pi * cubic), broadcast(two_root_2_pi));
             }
-            gate = hn::Div(one, hn::Add(one, exp_of(hn::Neg(u))));
-            if constexpr (sloped) slope = hn::MulAdd(hn::Mul(hn::Mul(near, gate), hn::Sub(one, gate)), du, gate);
+            const V gate = hn::Div(one, hn::Add(one, exp_of(hn::Neg(u))));
+            y = hn::Mul(x, gate);
+            if constexpr (sloped) slope = hn::MulAdd(hn::Mul(y, hn::Sub(one, gate)), du, gate);
         }
-        const V y = hn::IfThenElse(limited, positive, hn::Mul(near, gate));
-        if constexpr (!sloped) return {y, zero};
-        return {y, hn::IfThenElse(limited, hn::IfThenZeroElse(negative, one), slope)};
+        const auto low = hn::Lt(x, broadcast(-far));
+        y = hn::IfThenZeroElse(low, y);
+        if constexpr (sloped) slope = hn::IfThenZeroElse(low, hn::IfThenElse(hn::Gt(x, broadcast(far)), one, slope));
+        return {y, slope};
     }
 }
 
