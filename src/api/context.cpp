@@ -48,11 +48,11 @@ mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **ou
         if (d.comm != nullptr) d.comm->comm->made().check("desc.comm");
         auto gate = std::make_shared<Gate>();
         auto context = std::make_unique<mdlm_context>(std::move(gate), make_device(d), d);
+        context->engine.log = {d.log, d.log_payload};
         if (d.log != nullptr) {
             char line[512];
             context->engine.device->describe(line, sizeof line);
-            const CallersFloats floats;
-            d.log(d.log_payload, line);
+            context->engine.log.say(line);
         }
         *out = context.release();
     });
