@@ -108,10 +108,12 @@ def main():
     parser.add_argument("--add", type=int, nargs=3, default=[0, 0, 0], metavar=("P", "F", "S"), help="counts of earlier runs, to add")
     options = parser.parse_args()
 
-    tests = []
+    tests, absent = [], []
     for build in options.builds:
         folder, _, only = build.partition(":")
-        tests += [test for test in tests_of(folder) if not only or test["name"] in only.split(",")]
+        there = {test["name"]: test for test in tests_of(folder)}
+        tests += [test for name, test in there.items() if not only or name in only.split(",")]
+        absent += [f"{folder}  {name}" for name in only.split(",") if only and name not in there]
     tests.sort(key=lambda test: test["slow"])
     if options.suite:
         tests = [test for test in tests if test["name"] in options.suite]
@@ -119,6 +121,9 @@ def main():
         for test in tests:
             print(f"{os.path.relpath(test['build'])}  {test['name']}{'  (slow)' if test['slow'] else ''}")
         return 0
+    for name in [] if options.suite else absent:
+        print(f"skipped, because this build has no such suite: {name}")
+        options.add = [*options.add[:2], options.add[2] + 1]
     extra = ["--test-case=" + options.case] if options.case else []
     total, width = list(options.add), max((len(os.path.relpath(test["build"]) + test["name"]) for test in tests), default=0) + 2
     for number, (test, future) in enumerate(zip(tests, run_all(tests, extra)), 1):

@@ -73,6 +73,8 @@ void Machine::reserve() {
         return;
     }
     answered(mdlm_block_memory(b.handle, &memory), "mdlm_block_memory", {MDLM_OK});
+    if (b.bound) // of which a plan knows nothing
+        next.memory.parameter_bytes = memory.parameter_bytes, next.memory.gradient_bytes = memory.gradient_bytes;
     if (foretold && std::memcmp(&memory, &next.memory, sizeof memory) != 0)
         found("the plan foretold a peak of %llu bytes, and reserved are %llu, or parameters or the like differ",
               (unsigned long long)next.memory.peak_bytes, (unsigned long long)memory.peak_bytes);

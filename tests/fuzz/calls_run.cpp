@@ -65,7 +65,7 @@ void Machine::forward() {
     const mdlm_status valid = call("mdlm_block_io", [&] { return mdlm_block_io(b.handle, batch.get(), &io); });
     if (valid == MDLM_OK && (batch_.seq_length > 300 || io.bytes > size_t{1} << 17)) return; // what is quick
     const size_t bytes = valid == MDLM_OK ? io.bytes : 64, kind = in.pick(8);
-    inputs.push_back(std::make_unique<Buffer>(2 * bytes));
+    inputs.push_back(std::make_unique<Buffer>(2 * bytes + 64));
     const Buffer y(bytes, kind == 6 ? in.pick(64) : 0);
     char *x = kind == 1 ? nullptr : inputs.back()->get() + (kind == 7 ? in.pick(64) : 0);
     char *to = kind == 2 ? nullptr : kind == 3 ? x : kind == 4 ? inputs.back()->get() + bytes / 2 : y.get();
