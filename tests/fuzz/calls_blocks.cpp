@@ -106,6 +106,13 @@ void Machine::parameter() {
         found("parameter %lld of %lld is there, or is not", (long long)index, (long long)count);
     if (there && (mdlm_param_find(b.handle, info.name, &at) != MDLM_OK || at != index))
         found("%s is found at %lld", info.name, (long long)at);
+    void *flat[2] = {};
+    size_t room[2] = {};
+    const mdlm_status data = call(
+        "mdlm_params_data", [&] { return mdlm_params_data(b.handle, &flat[0], &room[0], &flat[1], &room[1]); });
+    if (there && (data != MDLM_OK || info.offset_bytes + info.bytes > room[0] ||
+                  info.grad_offset_bytes + info.grad_bytes > room[1]))
+        found("%s ends behind the flat buffers of %zu and %zu bytes", info.name, room[0], room[1]);
     switch (in.pick(7)) {
     case 0: call("mdlm_params_init", [&] { return mdlm_params_init(b.handle, 1); }); break;
     case 1:
@@ -194,6 +201,20 @@ void Machine::box() {
     if (bytes > size_t{1} << 20 || in.pick(8) == 7) bytes = in.pick(64);
     const Buffer host(bytes);
     const int64_t *s = (given & 1) != 0 ? start : nullptr, *c = (given & 2) != 0 ? count : nullptr;
+    // The same box of memory of the caller, in float64, which holds what any dtype has.
+    const size_t elements =
+        static_cast<size_t>(info.local_shape[0]) * (info.ndim == 2 ? static_cast<size_t>(info.local_shape[1]) : 1);
+    if (elements <= size_t{1} << 17) {
+        const Buffer shard(elements * 8, 8 * (index & 1));
+        if (call("mdlm_param_shard_write", [&] {
+                return mdlm_param_shard_write(b.handle, index, shard.get(), MDLM_DTYPE_F64, shard.size(), part, s, c,
+                                              dtype, host.get(), bytes);
+            }) != call("mdlm_param_shard_read", [&] {
+                return mdlm_param_shard_read(b.handle, index, shard.get(), MDLM_DTYPE_F64, shard.size(), part, s, c,
+                                             dtype, host.get(), bytes);
+            }))
+            found("parameter %lld: a box of a shard can be written or read, not both", (long long)index);
+    }
     switch (in.pick(4)) {
     case 0:
         call("mdlm_param_write",
