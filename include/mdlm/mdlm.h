@@ -267,7 +267,8 @@ typedef struct mdlm_config {
     mdlm_dtype params_dtype;              /* "f32" | "bf16" | "f16" | "f64": parameters and activations (default f32) */
     mdlm_dtype grad_dtype;                /* of parameter gradients (default 0 = f32; f64 where params_dtype is f64) */
     double init_method_std;               /* of initial weights (range >= 0, default 0.02) */
-    double output_init_std;               /* of initial linear_proj and linear_fc2 (default 0 = init_method_std / sqrt(2 num_layers)) */
+    double output_init_std;               /* of initial linear_proj and linear_fc2
+                                             (default 0 = init_method_std / sqrt(2 total_num_layers)) */
     /* parallel */
     int64_t tensor_model_parallel_size;   /* t: size of the context's communicator; plans need none (range >= 1, default 1) */
     int32_t sequence_parallel;            /* x, y and what lies between the linears are split over ranks along the sequence, which t
@@ -288,13 +289,17 @@ typedef struct mdlm_config {
     int64_t memory_budget;                /* bytes: the fastest plan whose peak fits is found, instead of the recompute settings, which
                                              it excludes; as text also "40GiB", "1.5 GB" (range >= 0, default 0 = off) */
     int32_t memory_budget_includes_parameters; /* the budget holds parameters and gradients too, not the arena alone (default 0) */
+    /* the whole model. API version 4 */
+    int64_t total_num_layers;             /* layers of all pipeline stages, on which the default of output_init_std depends
+                                             (range layer_offset + num_layers .. 4096, default 0 = layer_offset +
+                                             num_layers: right for the last stage only) */
 } mdlm_config;
 
 /* clang-format off */
 #define MDLM_CONFIG_INIT { sizeof(mdlm_config), 0, 0, 0, 0, 0, 0, 0, MDLM_NORM_LAYERNORM, 0, 1e-5, 0, 1, 1, 0, MDLM_ACT_GELU, \
     MDLM_POSITION_ROPE, 10000.0, 1.0, 0, 0, 8.0, 1.0, 4.0, 8192, 1.0, MDLM_MASK_CAUSAL, 0, -1, -1, 0.0, MDLM_ATTENTION_AUTO, \
     0.0, 0.0, 0, MDLM_DTYPE_F32, MDLM_DTYPE_DEFAULT, 0.02, 0.0, 1, 0, MDLM_RECOMPUTE_NONE, MDLM_METHOD_NONE, 0, 0, 0, 0, 0, \
-    0, 0 }
+    0, 0, 0 }
 /* clang-format on */
 
 /* Sets every field that fits into struct_size to its default. struct_size = sizeof(mdlm_config) of the caller. */
@@ -538,14 +543,16 @@ typedef struct mdlm_shape {
 #define MDLM_SHAPE_INIT { sizeof(mdlm_shape), 0, 0, 0, 0, 1, 0, 1, MDLM_INPUT_COPY, 0, 0, 0 }
 MDLM_API mdlm_status mdlm_shape_init(mdlm_shape *shape, size_t struct_size);
 
-/* Bytes, known before anything runs. peak_bytes is the size of the arena (with share_scratch: of the block's own part and the shared part
-   that it needs); in_flight times saved_bytes and the other two of the next three add up to at least it. */
+/* Bytes, known before anything runs. peak_bytes is the size of the arena (with share_scratch: of the block's own
+   part and the shared part that it needs). It lies between fixed_bytes + scratch_bytes and
+   fixed_bytes + in_flight * saved_bytes + scratch_bytes. */
 typedef struct mdlm_memory {
     size_t struct_size;
     uint64_t peak_bytes;      /* the arena: everything that forward, replay and backward use on the device, except what follows */
     uint64_t fixed_bytes;     /* slots for the running hidden state and its gradient, staging slots of host storage */
     uint64_t saved_bytes;     /* what one tape keeps from its forward to its backward */
-    uint64_t scratch_bytes;   /* the largest scratch of any layer, forward or backward */
+    uint64_t scratch_bytes;   /* the most scratch at once: of a layer, forward or backward, or of a unit of several
+                                 layers while it is replayed, with all that its layers hold for their backward */
     uint64_t host_bytes;      /* host storage, all tapes */
     uint64_t parameter_bytes; /* flat parameter buffer, and tables derived from the config (rotary) */
     uint64_t gradient_bytes;  /* flat gradient buffer */
@@ -819,7 +826,9 @@ MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, con
 MDLM_API mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, int64_t label_cap, char *buf, size_t cap,
                                       size_t *out_len);
 /* All plans that are best at some budget: {"frontier": [{"peak_bytes": 21, "extra_ns": 15, "plan": [...]}, ...], "optimal": true, "gap_ns": 0}, peaks rise
-   and times fall. label_cap as above (0 = 65536); with optimal false a plan may take up to gap_ns less at some budget. */
+   and times fall. label_cap as above (0 = 128 MiB of them in all, at most
+   65536 a layer); as many plans come back as fit 64 MiB. With optimal false a plan may take up to gap_ns less at some
+   budget. */
 MDLM_API mdlm_status mdlm_chain_frontier(const char *text, size_t length, int64_t label_cap, char *buf, size_t cap, size_t *out_len);
 
 #ifdef __cplusplus

@@ -46,10 +46,11 @@ mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **ou
         check_desc(d);
         auto gate = std::make_shared<Gate>();
         auto context = std::make_unique<mdlm_context>(std::move(gate), make_device(d), d);
+        context->engine.log = {d.log, d.log_payload};
         if (d.log != nullptr) {
             char line[512];
             context->engine.device->describe(line, sizeof line);
-            d.log(d.log_payload, line);
+            context->engine.log.say(line);
         }
         *out = context.release();
     });

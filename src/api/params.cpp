@@ -71,7 +71,7 @@ mdlm_status mdlm_param_data(mdlm_block *block, int64_t index, void **param, void
 }
 
 mdlm_status mdlm_params_init(mdlm_block *block, uint64_t seed) {
-    return call(block, "block", [&] { block->block.params().init(*block->block.engine().device, seed); });
+    return call(block, "block", [&] { block->block.init_params(seed); });
 }
 
 mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count, mdlm_dtype dtype,

@@ -24,6 +24,7 @@ void validate(const mdlm_config &config);
 struct Config {
     mdlm_config raw;  // as given
     int64_t num_layers, layer_offset, hidden_size, num_attention_heads;
+    int64_t total_num_layers;                                // never 0
     int64_t num_query_groups, kv_channels, ffn_hidden_size;  // never 0
     mdlm_normalization normalization;
     bool layernorm_zero_centered_gamma;

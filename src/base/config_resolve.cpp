@@ -41,6 +41,7 @@ Config resolve(const mdlm_config &raw) {
     c.raw = raw;
     c.num_layers = raw.num_layers;
     c.layer_offset = raw.layer_offset;
+    c.total_num_layers = raw.total_num_layers != 0 ? raw.total_num_layers : raw.layer_offset + raw.num_layers;
     c.hidden_size = raw.hidden_size;
     c.num_attention_heads = raw.num_attention_heads;
     c.num_query_groups = raw.num_query_groups != 0 ? raw.num_query_groups : raw.num_attention_heads;
@@ -78,7 +79,7 @@ Config resolve(const mdlm_config &raw) {
     c.grad_dtype = wide(c.params_dtype);
     c.init_method_std = raw.init_method_std;
     c.output_init_std =
-        raw.output_init_std != 0 ? raw.output_init_std : raw.init_method_std / std::sqrt(2.0 * static_cast<double>(raw.num_layers));
+        raw.output_init_std != 0 ? raw.output_init_std : raw.init_method_std / std::sqrt(2.0 * static_cast<double>(c.total_num_layers));
     c.tensor_model_parallel_size = raw.tensor_model_parallel_size;
     c.sequence_parallel = raw.sequence_parallel != 0 && raw.tensor_model_parallel_size > 1;
     c.recompute_granularity = raw.recompute_granularity;

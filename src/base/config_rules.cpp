@@ -94,6 +94,9 @@ private:
     void layers() {
         if (good({"num_layers", "layer_offset"}) && c.layer_offset + c.num_layers > 4096)
             broken("layer_offset = %lld and num_layers = %lld: expected at most 4096 together", ll(c.layer_offset), ll(c.num_layers));
+        if (good({"num_layers", "layer_offset", "total_num_layers"}) && c.total_num_layers != 0 && c.total_num_layers < c.layer_offset + c.num_layers)
+            broken("total_num_layers = %lld: expected at least layer_offset + num_layers = %lld", ll(c.total_num_layers),
+                   ll(c.layer_offset + c.num_layers));
     }
 
     void positions() {

@@ -124,6 +124,7 @@ constexpr Field settings[] = {
     SETTING(integer, cpu_offloading_num_layers, how_it_runs, 0, none),
     SETTING(bytes, memory_budget, how_it_runs),
     SETTING(boolean, memory_budget_includes_parameters, how_it_runs),
+    SETTING(integer, total_num_layers, how_it_runs, 0, 4096),
 };
 #undef SETTING
 

@@ -5,6 +5,7 @@
 
 #include "base/sizes.hpp"
 #include "base/structs.hpp"
+#include "block/remarks.hpp"
 #include "block/reservation.hpp"
 #include "block/rotary.hpp"
 
@@ -85,6 +86,12 @@ void Block::bind_one(int64_t index, void *param, void *grad) {
 void Block::set_requires_grad(int64_t index, bool on) {
     if (reservation_ != nullptr) fail(MDLM_ERROR_STATE, "requires_grad: expected to be set before mdlm_block_reserve");
     params_.set_requires_grad(index, on);
+}
+
+void Block::init_params(uint64_t seed) {
+    const std::string remark = engine_.log.listens() ? remark_on_initial_values(config_) : "";
+    params_.init(*engine_.device, seed);
+    if (!remark.empty()) engine_.log.say(remark.c_str());
 }
 
 void Block::prepare(const mdlm_batch &batch) {

@@ -31,6 +31,9 @@ struct Tape {
 // Bytes of a plan in the terms of the ABI.
 mdlm_memory memory_of(const BlockPlan &plan, const Config &config, int64_t positions, int64_t parameter_bytes, int64_t gradient_bytes);
 
+// Makes ready whatever runs at an extent, of all items; what it made stays as long as the handle.
+std::shared_ptr<void> prepare_ops(Device &device, const BlockPlan &plan, Extent extent);
+
 class Block {
 public:
     Block(Engine &engine, const mdlm_config &config);
@@ -62,6 +65,7 @@ public:
     void bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes);
     void bind_one(int64_t index, void *param, void *grad);
     void set_requires_grad(int64_t index, bool on);
+    void init_params(uint64_t seed);
 
 private:
     struct Reservation;

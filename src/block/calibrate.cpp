@@ -25,7 +25,7 @@ public:
         for (int64_t i = 0; i < chunk / size_of(type_); ++i) store(type_, pattern.data(), i, static_cast<double>(i % 17 - 8) / 16.0);
         memory_ = e_.device_memory.allocate(area, "calibration");
         for (int64_t at = 0; at < area; at += chunk) d_.copy(memory_.get() + at, pattern.data(), static_cast<size_t>(chunk));
-        d_.begin_shape();
+        shape_ = d_.begin_shape();
     }
 
     int64_t linear() {
@@ -129,6 +129,7 @@ private:
     Device &d_;
     DType type_;
     Memory memory_, scratch_;
+    std::shared_ptr<void> shape_;
 };
 
 }  // namespace

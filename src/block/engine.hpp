@@ -15,6 +15,16 @@ struct Observer {
     void *payload = nullptr;
 };
 
+// Whom to tell what a caller may want to know; mdlm_context_desc.log.
+struct Log {
+    void (*call)(void *payload, const char *line) = nullptr;
+    void *payload = nullptr;
+    bool listens() const { return call != nullptr; }
+    void say(const char *line) const {
+        if (call != nullptr) call(payload, line);
+    }
+};
+
 struct Engine {
     Engine(std::unique_ptr<Device> d, std::shared_ptr<Comm> comm, int64_t timeout_ms, const mdlm_allocator *device_table,
            const mdlm_allocator *host_table)
@@ -26,6 +36,7 @@ struct Engine {
     Group group;
     DeviceTable table = device_table("cpu");  // for the planner
     Observer observer;
+    Log log;
     // Reserved now, all blocks.
     int64_t arena_bytes = 0, host_bytes = 0, parameter_bytes = 0, gradient_bytes = 0;
     int64_t high_water_bytes = 0;

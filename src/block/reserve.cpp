@@ -3,6 +3,7 @@
 
 #include "base/sizes.hpp"
 #include "base/structs.hpp"
+#include "block/remarks.hpp"
 #include "block/reservation.hpp"
 #include "block/rotary.hpp"
 #include "plan/plan.hpp"
@@ -25,6 +26,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     std::unique_ptr<Reservation> r;
     Memory shared;
     Params::Storage storage;
+    std::string remark;
     Statement statement("mdlm_block_reserve");
     std::array<std::vector<Group::Text>, 3> texts;
     engine_.group.together(statement, [&] {
@@ -37,6 +39,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
                 if (tape->taken) fail(MDLM_ERROR_STATE, "reserve: tapes of the last reservation exist: expected them destroyed first");
         r = prepare_reservation(shape, policies);
         const BlockPlan &plan = *r->plan;
+        if (engine_.log.listens()) remark = remark_on_plan(config_, shape, plan);
         // Nothing in shared scratch outlives a call, so it can be replaced even while other blocks' tapes are in flight.
         if (plan.shared_bytes() > engine_.shared_scratch.bytes()) shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
         storage = params_.prepare(engine_);
@@ -66,6 +69,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     engine_.arena_bytes += reservation_->arena.bytes();
     engine_.host_bytes += reservation_->host.bytes();
     engine_.parameter_bytes += reservation_->rotary.bytes();
+    if (!remark.empty()) engine_.log.say(remark.c_str());
 }
 
 // Everything that a reservation owns alone.
@@ -128,19 +132,29 @@ void Block::release() {
 }
 
 void Block::prepare_shape(Reservation &r, Extent extent) {
-    const auto same = [&](const Extent &e) { return e.tokens == extent.tokens && e.seq == extent.seq; };
-    if (std::any_of(r.prepared.begin(), r.prepared.end(), same)) return;
-    Device &device = *engine_.device;
-    device.begin_shape();
-    for (const auto &op : programs_.layer->ops) op->prepare(device, extent);
+    ++r.calls;
+    for (auto &p : r.prepared)
+        if (p.used != 0 && p.extent.tokens == extent.tokens && p.extent.seq == extent.seq) {
+            p.used = r.calls;
+            return;
+        }
+    auto made = prepare_ops(*engine_.device, *r.plan, extent);
+    auto &oldest = *std::min_element(r.prepared.begin(), r.prepared.end(), [](const auto &a, const auto &b) { return a.used < b.used; });
+    oldest = {extent, r.calls, std::move(made)};
+}
+
+std::shared_ptr<void> prepare_ops(Device &device, const BlockPlan &plan, Extent extent) {
+    auto made = device.begin_shape();
+    for (const Program *program : {plan.input.programs.layer.get(), plan.input.programs.final_norm.get()})
+        if (program != nullptr)
+            for (const auto &op : program->ops) op->prepare(device, extent);
     const Differentiated *last = nullptr;
-    for (const auto &d : r.plan->layers) {
+    for (const auto &d : plan.layers) {
         if (d.get() == last) continue;
         last = d.get();
         for (const auto &op : d->backward) op->prepare(device, extent);
     }
-    r.prepared[r.next_prepared] = extent;
-    r.next_prepared = (r.next_prepared + 1) % r.prepared.size();
+    return made;
 }
 
 }  // namespace mdlm

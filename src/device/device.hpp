@@ -41,9 +41,9 @@ public:
     virtual Traits traits() const = 0;
     virtual void describe(char *line, size_t cap) const = 0;
 
-    // Makes what a kernel needs at exactly these sizes (primitives), so that running it allocates nothing. begin_shape opens a new
-    // generation; the device keeps those of the last 16 and may drop older ones.
-    virtual void begin_shape() {}
+    // Makes what a kernel needs at exactly these sizes (primitives), so that running it allocates nothing, and keeps it as long as the shape
+    // that was begun last is held. The handle goes before the device does. Null: there is nothing to hold.
+    virtual std::shared_ptr<void> begin_shape() { return nullptr; }
     virtual void prepare(Kernel, const KernelSize &) {}
 
     virtual void copy(void *to, const void *from, size_t bytes) = 0;  // within the device or to and from the host

@@ -64,7 +64,8 @@ class Config(ctypes.Structure):
         ("output_init_std", c_double), ("tensor_model_parallel_size", c_int64), ("sequence_parallel", c_int32),
         ("recompute_granularity", c_int32), ("recompute_method", c_int32), ("recompute_num_layers", c_int64), ("recompute_modules", c_uint32),
         ("distribute_saved_activations", c_int32), ("cpu_offloading", c_int32), ("cpu_offloading_num_layers", c_int64),
-        ("memory_budget", c_int64), ("memory_budget_includes_parameters", c_int32)]
+        ("memory_budget", c_int64), ("memory_budget_includes_parameters", c_int32),
+        ("total_num_layers", c_int64)]
 
 
 STRUCTURES = {"mdlm_config": Config, "mdlm_context_desc": ContextDesc, "mdlm_shape": Shape, "mdlm_memory": Memory,

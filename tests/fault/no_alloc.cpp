@@ -126,6 +126,60 @@ TEST_CASE("no allocation but oneDNN's own: cpu device") {
     if (inject::have_dnnl()) CHECK(inject::dnnl_calls() > before);
 }
 
+TEST_CASE("no allocation for a prepared shape, whatever other blocks of the context ran since") {
+    if (cannot_count()) return;
+    for (const mdlm_matmul matmul : {MDLM_MATMUL_OWN, MDLM_MATMUL_ONEDNN}) {
+        if (matmul == MDLM_MATMUL_ONEDNN && !inject::have_dnnl()) continue;
+        CAPTURE(matmul);
+        FaultyAllocator allocator;
+        Rig rig;
+        rig.desc.device = MDLM_DEVICE_CPU;
+        rig.desc.matmul = matmul;
+        REQUIRE_OK(rig.open());
+        mdlm_batch shape = rig.batch;
+        shape.seq_length = 5;
+        REQUIRE_OK(mdlm_block_prepare(rig.block, &shape));
+        mdlm_block *other = nullptr;
+        REQUIRE_OK(mdlm_block_create(rig.context, &rig.config, &other));
+        mdlm_shape large = rig.shape;
+        large.seq_length = 40;
+        REQUIRE_OK(mdlm_block_reserve(other, &large, nullptr));
+        for (shape.seq_length = 9; shape.seq_length <= 40; ++shape.seq_length) REQUIRE_OK(mdlm_block_prepare(other, &shape));
+        // The reserved shape and the other one; then sixteen others, of which one is used again and again.
+        mdlm_status status = MDLM_OK;
+        for (const int64_t seq : {8, 5}) {
+            CAPTURE(seq);
+            rig.batch.seq_length = seq;
+            CHECK(count(allocator, [&] { status = rig.step(); }).ours == 0);
+            REQUIRE_OK(status);
+        }
+        for (shape.seq_length = 6; shape.seq_length <= 7; ++shape.seq_length)
+            for (shape.micro_batch_size = 1; shape.micro_batch_size <= 2; ++shape.micro_batch_size) REQUIRE_OK(mdlm_block_prepare(rig.block, &shape));
+        mdlm_block_destroy(other);
+        CHECK(count(allocator, [&] { status = rig.step(); }).ours == 0);
+        REQUIRE_OK(status);
+    }
+}
+
+TEST_CASE("no allocation for the sixteen shapes that were used last") {
+    if (cannot_count()) return;
+    FaultyAllocator allocator;
+    Rig rig;
+    rig.desc.device = MDLM_DEVICE_CPU;
+    rig.shape.seq_length = 40;
+    REQUIRE_OK(rig.open());
+    mdlm_status status = MDLM_OK;
+    // Lengths 1 .. 15 come and go, the first again after each.
+    for (int64_t seq = 1; seq <= 30; ++seq) {
+        for (const int64_t s : {seq, int64_t{1}}) {
+            rig.batch.seq_length = s;
+            const int64_t ours = count(allocator, [&] { status = rig.step(); }).ours;
+            REQUIRE_OK(status);
+            if (s == 1 && seq > 1) CHECK(ours == 0);
+        }
+    }
+}
+
 TEST_CASE("no allocation by either rank of a group") {
     if (cannot_count()) return;
     struct Settings {

@@ -13,7 +13,7 @@ public:
 
     mdlm::Traits traits() const override { return inner_->traits(); }
     void describe(char *line, size_t cap) const override { inner_->describe(line, cap); }
-    void begin_shape() override { inner_->begin_shape(); }
+    std::shared_ptr<void> begin_shape() override { return inner_->begin_shape(); }
     void prepare(mdlm::Kernel kernel, const mdlm::KernelSize &size) override { inner_->prepare(kernel, size); }
     void copy(void *to, const void *from, size_t bytes) override { inner_->copy(to, from, bytes); }
     void zero(void *memory, size_t bytes) override { inner_->zero(memory, bytes); }

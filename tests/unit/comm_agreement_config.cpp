@@ -28,7 +28,8 @@ TEST_CASE("ranks with other configs: each setting is named") {
         {"recompute_method", "uniform", "block", full}, {"recompute_num_layers", "1", "2", full},
         {"recompute_modules", "layernorm", "mlp", {{"recompute_granularity", "selective"}}}, {"distribute_saved_activations", "0", "1", full},
         {"cpu_offloading", "1", "0", {}}, {"cpu_offloading_num_layers", "1", "2", {{"cpu_offloading", "1"}}}, {"memory_budget", "0", "1048576", {}},
-        {"memory_budget_includes_parameters", "0", "1", {{"memory_budget", "1048576"}}}};
+        {"memory_budget_includes_parameters", "0", "1", {{"memory_budget", "1048576"}}},
+        {"total_num_layers", "0", "12", {}}};
     std::set<std::string> keys = {"tensor_model_parallel_size"};  // which the context's group decides
     for (const Setting &s : settings) keys.insert(s.key);
     CHECK(keys.size() == static_cast<size_t>(mdlm_config_key_count()));

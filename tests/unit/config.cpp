@@ -93,6 +93,7 @@ constexpr Sample samples[] = {
     {"cpu_offloading_num_layers", "1", "4"},
     {"memory_budget", "1", "9223372036854775807"},
     {"memory_budget_includes_parameters", "true", "true"},
+    {"total_num_layers", "1", "4096"},
 };
 
 }  // namespace

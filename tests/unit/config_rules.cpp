@@ -56,6 +56,9 @@ TEST_CASE("rules: heads, widths, layers") {
           "ffn_hidden_size = 98 is not divisible by tensor_model_parallel_size = 4");
     CHECK(with({{"layer_offset", "4093"}}) == "layer_offset = 4093 and num_layers = 4: expected at most 4096 together");
     CHECK(with({{"layer_offset", "4092"}}) == "");
+    CHECK(with({{"layer_offset", "3"}, {"total_num_layers", "7"}}) == "");
+    CHECK(with({{"layer_offset", "3"}, {"total_num_layers", "6"}}) == "total_num_layers = 6: expected at least layer_offset + num_layers = 7");
+    CHECK(with({{"total_num_layers", "4097"}}) == "total_num_layers = 4097: expected an integer in 0 .. 4096");
 }
 
 TEST_CASE("rules: positions, mask, precision") {
@@ -180,6 +183,7 @@ TEST_CASE("resolve: every default worked out") {
     CHECK(c.rotary_dim == 8);
     CHECK(c.softmax_scale == 1.0 / std::sqrt(8.0));
     CHECK(c.output_init_std == 0.02 / std::sqrt(8.0));
+    CHECK(c.total_num_layers == 4);
     CHECK(c.params_dtype == mdlm::DType::f32);
     CHECK(c.grad_dtype == mdlm::DType::f32);
     CHECK(c.attention_backend == MDLM_ATTENTION_FUSED);
@@ -207,6 +211,15 @@ TEST_CASE("resolve: every default worked out") {
     CHECK(resolve(raw).recompute_modules == (MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN));
     raw.recompute_granularity = 7;
     CHECK_THROWS_AS(resolve(raw), mdlm::Error);
+
+    // Of the whole model, however it is cut into stages.
+    mdlm_config stage = small();
+    stage.layer_offset = 4;
+    CHECK(resolve(stage).output_init_std == 0.02 / std::sqrt(16.0));
+    stage.total_num_layers = 32;
+    CHECK(resolve(stage).output_init_std == 0.02 / std::sqrt(64.0));
+    stage.output_init_std = 0.5;
+    CHECK(resolve(stage).output_init_std == 0.5);
 }
 
 TEST_CASE("resolve: linear_qkv has a bias where all linears have one, or by itself") {

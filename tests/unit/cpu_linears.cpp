@@ -114,22 +114,31 @@ TEST_CASE("cpu linears: a tile that wants too much scratch is made smaller, or o
     }
 }
 
-TEST_CASE("cpu linears: the last 16 shapes stay prepared, older ones are dropped") {
+TEST_CASE("cpu linears: a shape stays prepared as long as it is held, whatever else is") {
     Ledger ledger;
     {
         cpu::Linears linears(2, std::make_unique<FakeLibrary>(ledger));
         KernelSize size;
         size.n = size.k = 64;
+        std::vector<std::shared_ptr<void>> held;
         for (int64_t shape = 1; shape <= 40; ++shape) {
-            linears.begin_shape();
+            held.push_back(linears.begin_shape());
             size.rows = shape;
             linears.prepare(Kernel::linear_forward, size);
             linears.prepare(Kernel::linear_forward, size);
             linears.prepare(Kernel::norm_backward, size);
             CHECK(ledger.made == shape);
-            CHECK(linears.plans() == size_t(std::min<int64_t>(shape, 16)));
-            CHECK(ledger.live == std::min<int64_t>(shape, 16));
+            CHECK(linears.plans() == size_t(shape));
+            CHECK(ledger.live == shape);
         }
+        held.push_back(linears.begin_shape());  // whose products are those of another shape
+        size.rows = 3;
+        linears.prepare(Kernel::linear_forward, size);
+        held.erase(held.begin(), held.begin() + 24);
+        CHECK(linears.plans() == 17);
+        CHECK(ledger.live == 17);
+        held.pop_back();
+        CHECK(ledger.live == 16);
         const auto pool = make_own_pool(2);
         Problem kept(25, 64, 64, 2), dropped(24, 64, 64, 2);
         linears.forward(*pool, kept.call());
@@ -138,6 +147,16 @@ TEST_CASE("cpu linears: the last 16 shapes stay prepared, older ones are dropped
         linears.forward(*pool, dropped.call());
         CHECK(dropped.right());
         CHECK(ledger.made == 41);
+        // What runs without being prepared stays for a while, and no longer.
+        for (int64_t rows = 41; rows < 241; ++rows) {
+            Problem other(rows, 64, 64, 2);
+            linears.forward(*pool, other.call());
+        }
+        CHECK(ledger.live == 16 + 64);
+        linears.forward(*pool, kept.call());
+        CHECK(ledger.made == 41 + 200);
+        held.clear();
+        CHECK(ledger.live == 64);
     }
     CHECK(ledger.live == 0);
 }

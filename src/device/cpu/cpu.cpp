@@ -52,7 +52,7 @@ public:
                       pool_->size() == 1 ? "" : "s", instruction_set(), cpu::kernel_target(), matmuls(DType::f32), matmuls(DType::bf16));
     }
 
-    void begin_shape() override { linears_.begin_shape(); }
+    std::shared_ptr<void> begin_shape() override { return linears_.begin_shape(); }
     void prepare(Kernel kernel, const KernelSize &size) override { linears_.prepare(kernel, size); }
 
     void copy(void *to, const void *from, size_t bytes) override {

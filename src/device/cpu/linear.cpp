@@ -1,5 +1,7 @@
 #include "device/cpu/linear.hpp"
 
+#include <algorithm>
+
 #include "device/cpu/cut.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/spans.hpp"
@@ -8,7 +10,6 @@
 namespace mdlm::cpu {
 namespace {
 
-constexpr int64_t generations = 16;
 // Scratch of one thread for a library's product. A tile that wants more is made smaller.
 constexpr int64_t scratch_cap = int64_t{1} << 20;
 constexpr int64_t tile_rows = 256, least_rows = 32, least_columns = 128, enough_tasks = 16;  // of a library's tiles
@@ -31,22 +32,44 @@ bool Linears::Plan::by_library() const {
     return primitives[0][0] || primitives[0][1] || primitives[1][0] || primitives[1][1];
 }
 
-void Linears::begin_shape() {
-    ++generation_;
-    std::erase_if(plans_, [this](const auto &entry) { return entry.second.generation <= generation_ - generations; });
+std::shared_ptr<void> Linears::begin_shape() {
+    auto shape = std::make_shared<Shape>();
+    shape_ = shape;
+    return shape;
 }
 
 void Linears::prepare(Kernel kernel, const KernelSize &s) {
-    if (kernel == Kernel::linear_forward) plan({kernel, s.dtype, s.rows, s.n, s.k, s.bias, false});
-    if (kernel == Kernel::linear_dgrad) plan({kernel, s.dtype, s.rows, s.n, s.k, false, false});
-    if (kernel == Kernel::linear_wgrad) plan({kernel, s.dtype, s.rows, s.n, s.k, false, s.accumulate});
+    const auto hold = [&](const Key &key) {
+        const auto shape = shape_.lock();
+        if (shape == nullptr) return static_cast<void>(plan(key));
+        shape->plans.push_back(find(key));
+    };
+    if (kernel == Kernel::linear_forward) hold({kernel, s.dtype, s.rows, s.n, s.k, s.bias, false});
+    if (kernel == Kernel::linear_dgrad) hold({kernel, s.dtype, s.rows, s.n, s.k, false, false});
+    if (kernel == Kernel::linear_wgrad) hold({kernel, s.dtype, s.rows, s.n, s.k, false, s.accumulate});
 }
 
-Linears::Plan &Linears::plan(const Key &key) {
-    auto found = plans_.find(key);
-    if (found == plans_.end()) found = plans_.emplace(key, make(key)).first;
-    found->second.generation = generation_;
-    return found->second;
+size_t Linears::plans() const {
+    return static_cast<size_t>(std::count_if(plans_.begin(), plans_.end(), [](const auto &entry) { return !entry.second.expired(); }));
+}
+
+Linears::Held Linears::find(const Key &key) {
+    const auto found = plans_.find(key);
+    if (found != plans_.end())
+        if (Held held = found->second.lock()) return held;
+    auto made = std::make_shared<Plan>(make(key));
+    std::erase_if(plans_, [](const auto &entry) { return entry.second.expired(); });
+    plans_[key] = made;
+    return made;
+}
+
+Linears::Held Linears::plan(const Key &key) {
+    Held held = find(key);
+    if (held.use_count() == 1) {  // nobody's but ours: it stays for a while
+        loose_[next_loose_] = held;
+        next_loose_ = (next_loose_ + 1) % loose_.size();
+    }
+    return held;
 }
 
 Linears::Plan Linears::make(const Key &key) {
@@ -132,13 +155,13 @@ void Linears::run(Pool &pool, const Plan &plan, const Operands &all, void *works
 }
 
 void Linears::forward(Pool &pool, const LinearForward &a) {
-    run(pool, plan({Kernel::linear_forward, a.dtype, a.m, a.n, a.k, a.bias != nullptr, false}), {a.x, a.w, a.bias, a.y}, a.workspace);
+    run(pool, *plan({Kernel::linear_forward, a.dtype, a.m, a.n, a.k, a.bias != nullptr, false}), {a.x, a.w, a.bias, a.y}, a.workspace);
 }
 void Linears::dgrad(Pool &pool, const LinearDgrad &a) {
-    run(pool, plan({Kernel::linear_dgrad, a.dtype, a.m, a.n, a.k, false, false}), {a.dy, a.w, nullptr, a.dx}, a.workspace);
+    run(pool, *plan({Kernel::linear_dgrad, a.dtype, a.m, a.n, a.k, false, false}), {a.dy, a.w, nullptr, a.dx}, a.workspace);
 }
 void Linears::wgrad(Pool &pool, const LinearWgrad &a) {
-    run(pool, plan({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}), {a.dy, a.x, nullptr, a.dw}, a.workspace);
+    run(pool, *plan({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}), {a.dy, a.x, nullptr, a.dw}, a.workspace);
 }
 
 }  // namespace mdlm::cpu
