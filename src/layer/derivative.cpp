@@ -1,5 +1,7 @@
 #include "layer/derivative.hpp"
 
+#include <algorithm>
+
 #include "op/partial_gradients.hpp"
 
 namespace mdlm {
@@ -12,6 +14,7 @@ public:
         d_.buffers = p.buffers;
         active_.assign(p.buffers.size(), 0);
         gradient_.assign(p.buffers.size(), no_buffer);
+        parts_of_.resize(p.buffers.size());
         active_[p.input] = input;
         for (const auto &op : p.ops) {
             bool on = false;
@@ -43,7 +46,24 @@ public:
     bool wants(BufferId b) const override { return active_[b]; }
     bool trains(ParamId p) const override { return p != no_param && d_.trains[p]; }
     BufferId gradient(BufferId b) const override { return gradient_[b]; }
-    BufferId new_gradient(BufferId b) override { return gradient_[b] = new_like(b, "gradient"); }
+    BufferId new_gradient(BufferId b) override {
+        check_first(b);
+        return gradient_[b] = new_like(b, "gradient");
+    }
+    BufferId new_sum(BufferId b) override {
+        if (gradient_[b] == no_buffer || !parts_of_[b].empty())
+            fail(MDLM_ERROR_INTERNAL, "gradient of %s: an op adds to it: expected all of it there before", d_.buffers[b].name.c_str());
+        return gradient_[b] = new_like(b, "gradient");
+    }
+    BufferId part_of_gradient(BufferId b, int64_t offset) override {
+        std::vector<int64_t> &parts = parts_of_[b];
+        if (gradient_[b] == no_buffer) gradient_[b] = new_like(b, "gradient");
+        else if (parts.empty() || std::count(parts.begin(), parts.end(), offset) > 0)
+            fail(MDLM_ERROR_INTERNAL, "gradient of %s: its part at %lld has two contributions: expected the second op to add the first",
+                 d_.buffers[b].name.c_str(), static_cast<long long>(offset));
+        parts.push_back(offset);
+        return gradient_[b];
+    }
     BufferId new_like(BufferId b, const char *suffix) override {
         Buffer g = d_.buffers[b];
         g.name += std::string(".") + suffix;
@@ -52,7 +72,10 @@ public:
         d_.buffers.push_back(std::move(g));
         return id;
     }
-    void set_gradient(BufferId b, BufferId g) override { gradient_[b] = g; }
+    void set_gradient(BufferId b, BufferId g) override {
+        check_first(b);
+        gradient_[b] = g;
+    }
     GradSink sink(Op &op, ParamId param) override {
         GradSink to{param, -1, 0};
         const Param &p = d_.program->params[param];
@@ -73,9 +96,15 @@ public:
     void emit(std::unique_ptr<Op> op) override { d_.backward.push_back(std::move(op)); }
 
 private:
+    void check_first(BufferId b) const {
+        if (gradient_[b] != no_buffer)
+            fail(MDLM_ERROR_INTERNAL, "gradient of %s: it has two contributions: expected the second op to add the first", d_.buffers[b].name.c_str());
+    }
+
     Differentiated &d_;
     std::vector<char> active_;
     std::vector<BufferId> gradient_;
+    std::vector<std::vector<int64_t>> parts_of_;  // by buffer: where the parts begin that were assigned; empty: all at once, or nothing yet
     BufferId partial_ = no_buffer;
     int64_t partial_elements_ = 0;
     std::vector<PartialGradient> parts_;

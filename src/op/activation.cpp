@@ -1,6 +1,8 @@
 // GELU (Hendrycks, Gimpel, arXiv 1606.08415), squared ReLU (So et al., arXiv 2109.08668), gated units (Shazeer, arXiv 2002.05202).
 #include "op/activation.hpp"
 
+#include "base/sizes.hpp"
+
 namespace mdlm {
 namespace {
 
@@ -9,7 +11,7 @@ public:
     explicit Base(const ActivationSpec &spec) : spec_(spec) {}
 
 protected:
-    int64_t elements(Extent e) const { return e.tokens * spec_.width; }
+    Checked elements(Extent e) const { return Checked(e.tokens) * spec_.width; }
     int64_t inputs() const { return spec_.gated() ? 2 : 1; }
     ActivationSpec spec_;
 };

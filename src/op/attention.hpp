@@ -1,4 +1,5 @@
 #pragma once
+#include "base/sizes.hpp"
 #include "op/op.hpp"
 
 namespace mdlm {
@@ -13,8 +14,8 @@ struct AttentionSpec {
     Attention shape(const RunState &state) const;
     KernelSize size(Extent e) const;
     Mask mask;  // the config's, for the cost; what runs is masked as the batch says
-    int64_t flops(Extent e) const;  // of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off
-    int64_t visible_flops(Extent e) const;  // and what is left of them under the mask
+    Checked flops(Extent e) const;  // of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off
+    Checked visible_flops(Extent e) const;  // and what is left of them under the mask
 };
 
 // Gradients of q, k and v go to the gradients of the buffers they stand in, each written once.
@@ -25,8 +26,5 @@ std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, 
 std::unique_ptr<Op> make_attention_scores(const AttentionSpec &spec, BufferId q, BufferId k, BufferId scores);
 std::unique_ptr<Op> make_attention_softmax(const AttentionSpec &spec, BufferId scores, BufferId probabilities);
 std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v, BufferId context);
-
-// The gradient buffer of `forward` for an op that assigns a part of it: what an earlier op began, or a new one.
-BufferId shared_gradient(Derivative &d, BufferId forward);
 
 }  // namespace mdlm

@@ -20,9 +20,9 @@ KernelSize AttentionSpec::size(Extent e) const {
     return s;
 }
 
-int64_t AttentionSpec::flops(Extent e) const { return mul(mul(2 * e.seq, e.tokens), mul(heads, d)); }
+Checked AttentionSpec::flops(Extent e) const { return 2 * Checked(e.seq) * e.tokens * (Checked(heads) * d); }
 
-int64_t AttentionSpec::visible_flops(Extent e) const {
+Checked AttentionSpec::visible_flops(Extent e) const {
     const bool window = mask.left >= 0 || mask.right >= 0;
     __int128 pairs = static_cast<__int128>(e.seq) * e.seq;
     if (mask.type == MDLM_MASK_CAUSAL && !window) {
@@ -33,17 +33,12 @@ int64_t AttentionSpec::visible_flops(Extent e) const {
         pairs = 0;
         for (int64_t i = 0; i < e.seq; ++i) pairs += whole.last(i) - whole.first(i);
     }
-    return static_cast<int64_t>(static_cast<__int128>(flops(e)) * pairs / e.seq / e.seq);
-}
-
-BufferId shared_gradient(Derivative &d, BufferId forward) {
-    const BufferId begun = d.gradient(forward);
-    return begun != no_buffer ? begun : d.new_gradient(forward);
+    return Checked(static_cast<int64_t>(static_cast<__int128>(flops(e)) * pairs / e.seq / e.seq));
 }
 
 namespace {
 
-int64_t qkvo_bytes(const AttentionSpec &s, Extent e) { return e.tokens * 2 * (s.heads + s.groups) * s.d * size_of(s.dtype); }
+Checked qkvo_bytes(const AttentionSpec &s, Extent e) { return Checked(e.tokens) * 2 * (s.heads + s.groups) * s.d * size_of(s.dtype); }
 
 class BackwardOp final : public Op {
 public:
@@ -63,7 +58,7 @@ public:
     }
     // Four products; the fifth, which rebuilds the scores, is the kernel's own replay and not counted.
     Cost cost(Extent e) const override {
-        return {4 * spec_.flops(e), 2 * qkvo_bytes(spec_, e), Work::attention, mul(5, spec_.visible_flops(e))};
+        return {4 * spec_.flops(e), 2 * qkvo_bytes(spec_, e), Work::attention, 5 * spec_.visible_flops(e)};
     }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_backward, spec_.size(e)); }
 
@@ -85,15 +80,16 @@ public:
         c.device.attention_forward(a);
     }
     Cost cost(Extent e) const override {
-        return {2 * spec_.flops(e), qkvo_bytes(spec_, e), Work::attention, mul(2, spec_.visible_flops(e))};
+        return {2 * spec_.flops(e), qkvo_bytes(spec_, e), Work::attention, 2 * spec_.visible_flops(e)};
     }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_forward, spec_.size(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        if (dy == no_buffer || !d.wants(in[0])) return;  // q, k and v come from one linear: all are wanted or none
+        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2]))) return;  // what of them is not wanted is a place to write
         auto op = std::make_unique<BackwardOp>(spec_);
         op->in = {dy, in[0], in[1], in[2], out[0], out[1]};
-        const BufferId dq = shared_gradient(d, in[0]), dk = shared_gradient(d, in[1]), dv = shared_gradient(d, in[2]);
+        const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);
+        const BufferId dv = d.part_of_gradient(in[2], spec_.v.offset);
         op->out = {dq, dk, dv};
         d.emit(std::move(op));
     }

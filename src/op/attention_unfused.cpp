@@ -11,12 +11,12 @@ public:
     explicit UnfusedOp(const AttentionSpec &spec) : spec_(spec) {}
 
 protected:
-    int64_t pairs(Extent e) const { return mul(mul(e.tokens, e.seq), spec_.heads); }
-    int64_t head_bytes(Extent e) const { return e.tokens * spec_.heads * spec_.d * size_of(spec_.dtype); }
-    int64_t pair_bytes(Extent e) const { return pairs(e) * size_of(spec_.dtype); }
+    Checked pairs(Extent e) const { return Checked(e.tokens) * e.seq * spec_.heads; }
+    Checked head_bytes(Extent e) const { return Checked(e.tokens) * spec_.heads * spec_.d * size_of(spec_.dtype); }
+    Checked pair_bytes(Extent e) const { return pairs(e) * size_of(spec_.dtype); }
     // Whole products, masked or not.
     Cost products(Extent e, int64_t count, int64_t bytes) const {
-        const int64_t flops = mul(count, spec_.flops(e));
+        const int64_t flops = count * spec_.flops(e);
         return {flops, bytes, Work::attention, flops};
     }
     AttentionSpec spec_;
@@ -68,10 +68,10 @@ public:
     Cost cost(Extent e) const override { return products(e, 1, pair_bytes(e) + 2 * head_bytes(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        if (dy == no_buffer || !d.wants(in[0])) return;
+        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]))) return;
         auto op = std::make_unique<ScoresBackwardOp>(spec_);
         op->in = {dy, in[0], in[1]};
-        const BufferId dq = shared_gradient(d, in[0]), dk = shared_gradient(d, in[1]);
+        const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);
         op->out = {dq, dk};
         d.emit(std::move(op));
     }
@@ -105,10 +105,10 @@ public:
     Cost cost(Extent e) const override { return products(e, 1, pair_bytes(e) + 2 * head_bytes(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        if (dy == no_buffer || !d.wants(in[0])) return;
+        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]))) return;
         auto op = std::make_unique<ContextBackwardOp>(spec_);
         op->in = {dy, in[0], in[1]};
-        const BufferId dp = d.new_gradient(in[0]), dv = shared_gradient(d, in[1]);
+        const BufferId dp = d.new_gradient(in[0]), dv = d.part_of_gradient(in[1], spec_.v.offset);
         op->out = {dp, dv};
         d.emit(std::move(op));
     }

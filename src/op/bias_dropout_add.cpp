@@ -11,7 +11,7 @@ public:
     explicit Base(const BiasDropoutAddSpec &spec) : spec_(spec) {}
 
 protected:
-    int64_t elements(Extent e) const { return ceil_div(e.tokens, spec_.split) * spec_.width; }
+    Checked elements(Extent e) const { return Checked(ceil_div(e.tokens, spec_.split)) * spec_.width; }
     BiasDropoutAddSpec spec_;
 };
 

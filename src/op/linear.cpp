@@ -11,8 +11,8 @@ class LinearBase : public Op {
 public:
     explicit LinearBase(const LinearSpec &spec) : spec_(spec) {}
     Cost cost(Extent e) const override {
-        const int64_t m = e.tokens, values = m * spec_.n + m * spec_.k + spec_.n * spec_.k;
-        const int64_t flops = mul(mul(2 * m, spec_.n), spec_.k);
+        const Checked m(e.tokens), values = m * spec_.n + m * spec_.k + Checked(spec_.n) * spec_.k;
+        const int64_t flops = 2 * m * spec_.n * spec_.k;
         return {flops, values * size_of(spec_.dtype), Work::linear, flops, spec_.n, spec_.k};
     }
     int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(kernel(), size(e)); }
@@ -54,7 +54,7 @@ public:
     // The gradient is read and written in its own dtype.
     Cost cost(Extent e) const override {
         Cost c = LinearBase::cost(e);
-        c.bytes += spec_.n * spec_.k * (2 * size_of(wide(spec_.dtype)) - size_of(spec_.dtype));
+        c.bytes = Checked(c.bytes) + Checked(spec_.n) * spec_.k * (2 * size_of(wide(spec_.dtype)) - size_of(spec_.dtype));
         return c;
     }
     void run(const Call &c) const override {
@@ -73,7 +73,7 @@ public:
     void run(const Call &c) const override {
         c.device.bias_grad({dtype_, rows(c.state.extent()), width_, c.in[0], sink.at(c), sink.accumulate(c), c.workspace});
     }
-    Cost cost(Extent e) const override { return {rows(e) * width_, rows(e) * width_ * size_of(dtype_)}; }
+    Cost cost(Extent e) const override { return {Checked(rows(e)) * width_, Checked(rows(e)) * width_ * size_of(dtype_)}; }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize s{};
         s.dtype = dtype_, s.rows = rows(e), s.n = width_;

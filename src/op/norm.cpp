@@ -16,8 +16,9 @@ protected:
     void *mean(void *stats, Extent e) const {
         return spec_.rms ? nullptr : static_cast<char *>(stats) + rows(e) * size_of(wide(spec_.dtype));
     }
-    int64_t stats_bytes(Extent e) const { return (spec_.rms ? 1 : 2) * rows(e) * size_of(wide(spec_.dtype)); }
-    int64_t passes_bytes(Extent e, int64_t tensors) const { return tensors * rows(e) * spec_.width * size_of(spec_.dtype); }
+    Checked stats_bytes(Extent e) const { return (spec_.rms ? 1 : 2) * Checked(rows(e)) * size_of(wide(spec_.dtype)); }
+    Checked elements(Extent e) const { return Checked(rows(e)) * spec_.width; }
+    Checked passes_bytes(Extent e, int64_t tensors) const { return tensors * elements(e) * size_of(spec_.dtype); }
     NormSpec spec_;
 };
 
@@ -41,7 +42,7 @@ public:
         a.workspace = c.workspace;
         c.device.norm_backward(a);
     }
-    Cost cost(Extent e) const override { return {12 * rows(e) * spec_.width, passes_bytes(e, 2 + dx_ + add_) + stats_bytes(e)}; }
+    Cost cost(Extent e) const override { return {12 * elements(e), passes_bytes(e, 2 + dx_ + add_) + stats_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return add_ ? std::vector<int32_t>{0, 3} : std::vector<int32_t>{0}; }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize size{};
@@ -68,7 +69,7 @@ public:
         a.y = c.out[0], a.rstd = c.out[1], a.mean = mean(c.out[1], e);
         c.device.norm_forward(a);
     }
-    Cost cost(Extent e) const override { return {5 * rows(e) * spec_.width, passes_bytes(e, 2) + stats_bytes(e)}; }
+    Cost cost(Extent e) const override { return {5 * elements(e), passes_bytes(e, 2) + stats_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
@@ -78,7 +79,7 @@ public:
         auto op = std::make_unique<NormBackwardOp>(spec_, add != no_buffer, dx);
         op->in = {dy, in[0], out[1]};
         if (add != no_buffer) op->in.push_back(add);
-        if (dx) op->out = {d.new_gradient(in[0])};
+        if (dx) op->out = {add != no_buffer ? d.new_sum(in[0]) : d.new_gradient(in[0])};
         if (dweight) op->weight = d.sink(*op, spec_.weight);
         if (dbias) op->bias = d.sink(*op, spec_.bias);
         d.emit(std::move(op));

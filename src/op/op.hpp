@@ -126,11 +126,17 @@ public:
     virtual GradSink sink(Op &op, ParamId param) = 0;
     // The gradient of a buffer so far; no_buffer when nothing has contributed yet.
     virtual BufferId gradient(BufferId forward) const = 0;
-    // A new buffer, shaped like the forward one, that becomes its gradient.
+    // A new buffer, shaped like the forward one, that becomes its gradient. There is none yet: a second contribution would take the place of
+    // the first. INTERNAL otherwise, as for the next three.
     virtual BufferId new_gradient(BufferId forward) = 0;
+    // The same for an op that reads the gradient so far and adds it.
+    virtual BufferId new_sum(BufferId forward) = 0;
+    // The gradient's buffer, for an op that assigns only that part of it which begins so many elements into a row. Nobody else assigns that
+    // part, and nobody the whole. The first op to come makes the buffer.
+    virtual BufferId part_of_gradient(BufferId forward, int64_t offset) = 0;
     // A new buffer of that shape that stands for nothing yet.
     virtual BufferId new_like(BufferId forward, const char *suffix) = 0;
-    // The gradient of `forward` is what is in `gradient`.
+    // The gradient of `forward`, which has none yet, is what is in `gradient`.
     virtual void set_gradient(BufferId forward, BufferId gradient) = 0;
     virtual const Buffer &buffer(BufferId id) const = 0;
     virtual void emit(std::unique_ptr<Op> op) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/sizes.hpp"
 #include "op/collective.hpp"
 
 namespace mdlm {
@@ -16,7 +17,7 @@ public:
             c.device.bias_grad({buffer_.dtype, 1, p.count, static_cast<const char *>(c.in[0]) + p.offset * size_of(buffer_.dtype), c.grad(p.param),
                                 c.state.accumulate, c.workspace});
     }
-    Cost cost(Extent) const override { return {buffer_.fixed, 3 * buffer_.fixed * size_of(buffer_.dtype)}; }
+    Cost cost(Extent) const override { return {buffer_.fixed, 3 * Checked(buffer_.fixed) * size_of(buffer_.dtype)}; }
     int64_t workspace(const Traits &t, Extent) const override {
         int64_t most = 0;
         for (const PartialGradient &p : parts_) {

@@ -30,8 +30,8 @@ protected:
         }
         return a;
     }
-    int64_t stats_bytes(Extent e) const { return spec_.norm ? e.tokens * spec_.stats_per_token() * size_of(wide(spec_.dtype)) : 0; }
-    int64_t elements(Extent e) const { return e.tokens * (spec_.heads + spec_.groups) * spec_.d; }
+    Checked stats_bytes(Extent e) const { return Checked(spec_.norm ? e.tokens : 0) * spec_.stats_per_token() * size_of(wide(spec_.dtype)); }
+    Checked elements(Extent e) const { return Checked(e.tokens) * (spec_.heads + spec_.groups) * spec_.d; }
     QkNormRopeSpec spec_;
 };
 
@@ -80,8 +80,8 @@ public:
         op->in = {dy};
         if (spec_.norm) op->in.insert(op->in.end(), {in[0], out[1]});
         // The attention has begun the gradient of qkv with its v part; where nothing wants it, it is a place to write.
-        const BufferId dqkv = d.gradient(in[0]);
-        op->out = {dqkv != no_buffer ? dqkv : d.new_gradient(in[0])};
+        op->out = {d.part_of_gradient(in[0], spec_.q.offset)};
+        d.part_of_gradient(in[0], spec_.k.offset);
         if (d.trains(spec_.q_weight)) op->q_weight = d.sink(*op, spec_.q_weight);
         if (d.trains(spec_.q_bias)) op->q_bias = d.sink(*op, spec_.q_bias);
         if (d.trains(spec_.k_weight)) op->k_weight = d.sink(*op, spec_.k_weight);

@@ -41,6 +41,7 @@ public:
     explicit Composer(BlockPlan &p) : p_(p), in_(p.input), one_(in_.in_flight == 1 && !in_.share_scratch) {}
 
     void compose() {
+        check_boundaries();
         p_.layers = differentiate_items(in_);
         p_.wants_dx = in_.input_requires_grad;
         for (const Unit &u : in_.policies.units) units_.push_back(plan_unit(u));
@@ -53,6 +54,19 @@ public:
 
 private:
     int64_t items() const { return in_.programs.items(); }
+
+    // What a layer makes is what the next one takes.
+    void check_boundaries() const {
+        for (int64_t i = 1; i < items(); ++i) {
+            const Program &from = in_.programs.of(i - 1), &to = in_.programs.of(i);
+            const int64_t made = from.buffers[from.output].bytes(in_.bound), taken = to.buffers[to.input].bytes(in_.bound);
+            if (made != taken)
+                fail(MDLM_ERROR_INTERNAL, "layer %lld makes an output of %lld bytes: expected %lld, the input of the next", (long long)i - 1,
+                     (long long)made, (long long)taken);
+            if (&from == &to && i > 1) i = in_.programs.num_layers - 1;  // the same two programs again
+        }
+    }
+
     bool last(int64_t item) const { return item + 1 == items(); }
 
     const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save) {
@@ -112,7 +126,7 @@ private:
                 u.frame = u.layout->frame_bytes;
                 u.host_bytes = u.layout->staged_bytes;
             } else {
-                u.frame = key.shard_bytes + (key.x_in_frame ? input_bytes(u.unit.first) : 0);
+                u.frame = add(key.shard_bytes, key.x_in_frame ? input_bytes(u.unit.first) : 0);
                 u.host_bytes = key.x_staged ? input_bytes(u.unit.first) : 0;
             }
             if (u.x.kind == PK::stack) u.x.offset = u.base;
@@ -287,7 +301,8 @@ private:
                     if (place->kind == PK::x_slot) x_slots = std::max(x_slots, place->offset + 1);
                     if (place->kind == PK::dx_slot) dx_slots = std::max(dx_slots, place->offset + 1);
                 }
-        int64_t slot = input_bytes(0);
+        int64_t slot = 0;  // holds any boundary
+        for (int64_t i = 0; i < items(); ++i) slot = std::max(slot, input_bytes(i));
         for (const UnitPlan &u : units_)
             if (u.storage == Storage::shard) slot = std::max(slot, mul(share_bytes(u.unit.first), in_.group_size));
         const int64_t dx_begin = mul(x_slots, slot), staging_begin = add(dx_begin, mul(dx_slots, slot));
@@ -310,17 +325,21 @@ private:
         for (const UnitPlan &u : units_)
             for (int64_t i = u.unit.first; i < u.unit.first + u.unit.count; ++i) {
                 p_.items[i].base = u.base;
+                top_of_frame_.push_back(u.base + u.frame);
                 if (i > u.unit.first) continue;
                 p_.items[i].saved_bytes = u.frame;
                 p_.items[i].host_bytes = u.host_bytes;
             }
         for (const auto *list : {&p_.forward, &p_.backward, &p_.evaluate})
             for (const Entry &e : *list) {
+                if (e.kind == EK::gather_input) moved_bytes_ = add(moved_bytes_, mul(share_bytes(e.item), in_.group_size));
                 if (e.kind != EK::forward && e.kind != EK::backward) continue;
                 const bool is_backward = e.kind == EK::backward;
                 const int64_t height = is_backward ? e.layout->backward_slab : e.layout->forward_slab;
                 const int64_t top = add(e.slab.offset, height);
-                p_.scratch_bytes = std::max(p_.scratch_bytes, height);
+                const bool inside = list == &p_.backward && e.frame.kind == PK::slab;
+                const int64_t below = !inside ? e.slab.offset : one_ ? top_of_frame_[e.item] : 0;  // where the frames of what is saved end
+                p_.scratch_bytes = std::max(p_.scratch_bytes, top - below);
                 p_.peak_bytes = std::max(p_.peak_bytes, add(p_.slab_origin, top));
                 if (list != &p_.evaluate) measure(e, is_backward, top);
             }
@@ -338,9 +357,13 @@ private:
         most = std::max(most, used);
         const auto &steps = is_backward ? e.schedule->backward : e.schedule->forward;
         for (const Step &s : steps) {
-            const int64_t flops = e.schedule->op(s).cost(in_.bound).flops;
-            if (s.replay || e.replay) item.replayed_flops += flops, item.replayed_ops += 1;
-            else (is_backward ? item.backward_flops : item.forward_flops) += flops;
+            const Cost cost = e.schedule->op(s).cost(in_.bound);
+            const bool replay = s.replay || e.replay;
+            int64_t &flops = replay ? item.replayed_flops : is_backward ? item.backward_flops : item.forward_flops;
+            flops = add(flops, cost.flops);
+            item.replayed_ops += replay;
+            // What a tape counts while it runs can then be no more.
+            flops_ = add(flops_, cost.flops), moved_bytes_ = add(moved_bytes_, cost.collective);
         }
     }
     static int64_t frame_and_slab(const Entry &e, bool is_backward) {
@@ -352,6 +375,8 @@ private:
     bool one_;  // one tape in flight: the slab stands right above the frame in use
     std::vector<UnitPlan> units_;
     int64_t staging_bytes_ = 0, hosts_ = 0;
+    std::vector<int64_t> top_of_frame_;  // by item: of its unit's, in the stack
+    int64_t flops_ = 0, moved_bytes_ = 0;  // of a forward and its backward, all items
     Place dx_;
 };
 
@@ -402,7 +427,7 @@ BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Program
 std::unique_ptr<BlockPlan> make_block_plan(BlockPlanInput input) {
     auto plan = std::make_unique<BlockPlan>();
     plan->input = std::move(input);
-    Composer(*plan).compose();
+    sizes_of("the bytes and FLOPs of a step", [&] { Composer(*plan).compose(); });
     return plan;
 }
 

@@ -82,7 +82,9 @@ struct BlockPlan {
     int64_t fixed_bytes = 0;
     int64_t stack_bytes = 0;   // of one tape
     int64_t slab_origin = 0;   // Place::slab counts from here
-    int64_t scratch_bytes = 0; // highest slab of any entry
+    // Most bytes above the frames of what is saved: the highest slab of any entry, with the inner frames below it in a unit's replay. So
+    // fixed_bytes + scratch_bytes <= peak_bytes <= fixed_bytes + in_flight * stack_bytes + scratch_bytes.
+    int64_t scratch_bytes = 0;
     int64_t peak_bytes = 0;
     int64_t host_bytes = 0;    // of one tape
     int64_t own_bytes() const { return input.share_scratch ? input.in_flight * stack_bytes : peak_bytes; }

@@ -68,7 +68,8 @@ BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const
     type.numbers.name = key.is_layer ? "layer" : "final norm";
     type.numbers.forward_ns = chooser.forward_ns();
     type.backward_ns = chooser.backward_ns();
-    type.input = key.borrowed ? 0 : input_bytes(in_, item);
+    type.boundary = input_bytes(in_, item);
+    type.input = key.borrowed ? 0 : type.boundary;
     type.share = shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;  // what is borrowed costs nothing
     type.may_host = key.may_host;
     type.input_id = key.layer->program->input;
@@ -168,7 +169,7 @@ std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, c
     // With the input not `staying` a unit's first pass, and each replay, are counted above what the form leaves, as they stand.
     std::vector<UnitForm> forms = {{Storage::keep, {"keep", type.input, 0, false}}};
     if (v.shard && type.share > 0) forms.push_back({Storage::shard, {"shard", type.share, shard_ns(type.share, in_.group_size, table_), false}});
-    const int64_t host = input_bytes(in_, 0);
+    const int64_t host = type.boundary;
     if (type.may_host && v.staging >= host)
         forms.push_back({Storage::host, {"host", 0, table_.host_ns(host, type.numbers.forward_ns, type.backward_ns), false}});
     return forms;
@@ -183,7 +184,7 @@ std::vector<BudgetPlanner::Variant> BudgetPlanner::variants(bool every_ring) con
             if (o.one_on_host) tensor = std::max(tensor, o.host);
             all = std::max(all, o.host);
         }
-        staging.insert({tensor, all, t.may_host ? input_bytes(in_, 0) : 0});
+        staging.insert({tensor, all, t.may_host ? t.boundary : 0});
     }
     std::vector<Variant> list;
     for (int64_t bytes : staging) {
@@ -280,7 +281,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
 std::vector<BudgetPoint> BudgetPlanner::frontier() const {
     std::vector<BudgetPoint> points;
     for (const Variant &v : variants(one_))
-        for (const planner::Point &p : planner::frontier(chain(v)).points)
+        for (const planner::Point &p : planner::frontier(chain(v), 0, false).points)
             points.push_back({std::max(p.peak_bytes, floor_bytes()), p.extra_ns});
     std::sort(points.begin(), points.end(), [](const BudgetPoint &a, const BudgetPoint &b) {
         return a.peak_bytes != b.peak_bytes ? a.peak_bytes < b.peak_bytes : a.extra_ns < b.extra_ns;

@@ -62,7 +62,7 @@ private:
         std::vector<Option> options;
         bool in_units = false, may_host = false;
         BufferId input_id = no_buffer;
-        int64_t input = 0, share = 0;  // bytes of its input in its frame, and of a share
+        int64_t boundary = 0, input = 0, share = 0;  // bytes of its input, of that in its frame, and of a share
         int64_t backward_ns = 0;
     };
     struct Key {

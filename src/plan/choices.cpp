@@ -40,7 +40,10 @@ Chooser::Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, cons
         backward_in_place_.push_back(op->in_place().empty() || op->out.empty() ? no_buffer : op->out[0]);
     }
     for (size_t i = 0; i < p.buffers.size(); ++i) producer_.push_back(p.producer(static_cast<BufferId>(i)));
-    for (const Buffer &b : layer_->buffers) bytes_.push_back(rounded(b.bytes(bound_)));
+    int64_t total = 0;  // that none of the sums below is larger than
+    for (const Buffer &b : layer_->buffers) total = add(total, bytes_.emplace_back(rounded(b.bytes(bound_))));
+    for (const auto *list : {&workspace_, &backward_workspace_})
+        for (int64_t bytes : *list) total = add(total, bytes);
     for (size_t i = 0; i < p.buffers.size(); ++i) {
         const auto b = static_cast<BufferId>(i);
         if (layer_->read[i]) reads_ |= bit(b);

@@ -93,8 +93,8 @@ int64_t DeviceTable::gather_ns(int64_t sent) const { return time(sent, link, "li
 int64_t DeviceTable::host_ns(int64_t bytes, int64_t forward_ns, int64_t backward_ns) const {
     if (bytes == 0) return 0;
     const int64_t copy = time(bytes, host, "host", *this) + op_ns;
-    if (!host_overlaps) return 2 * copy;
-    return std::max<int64_t>(0, copy - forward_ns) + std::max<int64_t>(0, copy - backward_ns);
+    if (!host_overlaps) return mul(2, copy);
+    return add(std::max<int64_t>(0, copy - forward_ns), std::max<int64_t>(0, copy - backward_ns));
 }
 
 Traits DeviceTable::traits(const Traits &given) const {

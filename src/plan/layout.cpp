@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/sizes.hpp"
 #include "plan/pack.hpp"
 
 namespace mdlm {
@@ -70,9 +71,18 @@ void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step>
     }
 }
 
+// No offset that a packer can come to overflows after it.
+void check_total(const Schedule &s, const LayoutKey &key) {
+    int64_t total = key.shard_bytes;
+    for (const Value &v : s.values) total = add(total, v.bytes);
+    constexpr int64_t limit = int64_t{1} << 61;
+    if (total > limit) fail(MDLM_ERROR_OVERFLOW, "the tensors of one layer take %lld bytes: expected at most 2^61", static_cast<long long>(total));
+}
+
 }  // namespace
 
 Layout make_layout(const Schedule &s, const LayoutKey &key) {
+    check_total(s, key);
     Layout l;
     l.spots.resize(s.values.size());
     const int64_t x_bytes = s.values[s.x].bytes;

@@ -14,7 +14,7 @@ Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &tra
     check_shape(config_, shape_);
     if (trains_.empty())
         for (int64_t i = 0; i < programs_.items(); ++i) trains_.emplace_back(programs_.of(i).params.size(), 1);
-    if (config_.memory_budget != 0) plan_for_budget();
+    if (config_.memory_budget != 0) sizes_of("the bytes and times of plans for a budget", [&] { plan_for_budget(); });
     else policies_ = policies_of(config_, programs_);
 }
 
@@ -35,7 +35,9 @@ void Plan::plan_for_budget() {
     policies_ = std::move(a.policies);
 }
 
-std::vector<BudgetPoint> Plan::frontier() const { return planner().frontier(); }
+std::vector<BudgetPoint> Plan::frontier() const {
+    return sizes_of("the bytes and times of plans for a budget", [&] { return planner().frontier(); });
+}
 
 void Plan::change(Policies policies) {
     policies_ = std::move(policies);
@@ -102,8 +104,11 @@ const BlockPlan &Plan::block_plan() const {
 }
 
 const std::vector<ItemTimes> &Plan::times() const {
-    if (times_.empty()) times_ = times_of(block_plan(), table_);
-    return times_;
+    if (!times_.empty()) return times_;
+    const BlockPlan &plan = block_plan();
+    std::vector<ItemTimes> times = sizes_of("the times of a step", [&] { return times_of(plan, table_); });
+    sizes_of("the times of a step", [&] { return sum(times); });
+    return times_ = std::move(times);
 }
 
 int64_t Plan::parameter_bytes() const {
