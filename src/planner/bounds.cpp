@@ -84,9 +84,9 @@ Bounds::Line Bounds::make_line(int64_t price) const {
     return line;
 }
 
-int64_t Bounds::all() const {
+int64_t Bounds::all(int64_t budget) const {
     Wide most = 0;
-    for (const Line &line : lines_) most = std::max(most, line.after[0] - priced(line.price, budget_));
+    for (const Line &line : lines_) most = std::max(most, line.after[0] - priced(line.price, budget));
     return whole(most);
 }
 

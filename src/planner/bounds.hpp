@@ -25,7 +25,8 @@ public:
     Bounds(const Edges &edges, const std::vector<int64_t> &budgets);
 
     // Of every plan.
-    int64_t all() const;
+    int64_t all() const { return all(budget_); }
+    int64_t all(int64_t budget) const;
     // May a plan with this item at this layer cost no more than `most`, with the budget or another one?
     bool may(int64_t layer, const Edge &edge, int64_t most) const { return may(layer, edge, most, budget_); }
     bool may(int64_t layer, const Edge &edge, int64_t most, int64_t budget) const;

@@ -119,8 +119,9 @@ struct Frontier {
 // the order of their lists, policies before units, each by index, shorter units before longer. Exact, unless more than label_cap
 // points would have to be kept for a layer: then the result carries the gap it was proven to. 0: as many as fit 48 MiB, at least 2048.
 Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap = 0);
-// All plans that are best at some budget. point_cap as above; 0: 2^16.
-Frontier frontier(const Chain &chain, int64_t point_cap = 0);
+// All plans that are best at some budget. point_cap as above; 0: as many as fit 128 MiB, at most 2^16. Of the points as many are kept as
+// have plans of 64 MiB in all; without plans, which stay empty then, point_cap of them.
+Frontier frontier(const Chain &chain, int64_t point_cap = 0, bool with_plans = true);
 // The peak and the extra time of a plan, by the rules on top. An Error when it is no plan of the chain's space.
 Measure simulate(const Chain &chain, const Plan &plan);
 

@@ -1,31 +1,66 @@
 #include "planner/edges.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace mdlm::planner {
 namespace {
 
 Edge edge_of(const Arc &arc, int64_t loss) { return {arc, nullptr, 0, arc.ns, std::max(arc.floor, arc.left + loss)}; }
 
-// Every item with the least slab that it needs.
-std::vector<Gain> items_by_slab(const Space &space, bool with_units) {
-    std::vector<Gain> all;
+// Numbers places, and lists the layers of each.
+class Places {
+public:
+    explicit Places(std::vector<std::vector<int32_t>> &layers) : layers_(layers) {}
+    // Of an item at a layer; is_new says whether an alike one was seen before.
+    size_t of(const Space &space, int64_t layer, int64_t count, bool *is_new) {
+        const auto [at, added] = seen_.try_emplace(space.alike(layer, count), layers_.size());
+        if (added) layers_.emplace_back();
+        layers_[at->second].push_back(static_cast<int32_t>(layer));
+        *is_new = added;
+        return at->second;
+    }
+
+private:
+    std::vector<std::vector<int32_t>> &layers_;
+    std::map<std::pair<bool, int64_t>, size_t> seen_;
+};
+
+// Every item that begins at some layer, once for all that are alike: visit(place, layer, arc).
+template <class Visit>
+void each_item(const Space &space, bool singles, bool with_units, Places &places, Visit visit) {
     std::vector<Arc> units;
-    const auto push = [&](int64_t layer, Arc arc, int64_t need, int64_t least_ns) {
-        const int64_t slab = std::max(need - arc.left, space.chain().loss_bytes);
-        arc.floor = arc.left, arc.ns += least_ns;
-        all.push_back({slab, layer, edge_of(arc, 0)});
-    };
+    bool is_new = false;
     for (int64_t i = 0; i < space.layers(); ++i) {
-        for (const Arc &a : space.policies(i)) push(i, a, a.floor, 0);
+        if (singles) {
+            const size_t place = places.of(space, i, 1, &is_new);
+            for (const Arc &a : space.policies(i))
+                if (is_new) visit(place, i, a);
+        }
         if (!with_units) continue;
         space.units(i, units);
-        for (const Arc &a : units) {
-            const int64_t inside = space.least_bytes(i, a.count);
-            if (inside < infinite) push(i, a, std::max(a.floor, inside), space.least_ns(i, a.count));
+        size_t place = 0;
+        for (int32_t count = 0; const Arc &a : units) {
+            if (a.count != count) place = places.of(space, i, a.count, &is_new);
+            count = a.count;
+            if (is_new) visit(place, i, a);
         }
     }
-    return all;
+}
+
+// Every item with the least slab that it needs.
+void items_by_slab(const Space &space, bool with_units, Places &places, std::vector<Gain> &all) {
+    each_item(space, true, with_units, places, [&](size_t place, int64_t i, Arc arc) {
+        int64_t need = arc.floor, least_ns = 0;
+        if (arc.count > 1) {
+            const int64_t inside = space.least_bytes(i, arc.count);
+            if (inside >= infinite) return;
+            need = std::max(need, inside), least_ns = space.least_ns(i, arc.count);
+        }
+        const int64_t slab = std::max(need - arc.left, space.chain().loss_bytes);
+        arc.floor = arc.left, arc.ns += least_ns;
+        all.push_back({slab, place, edge_of(arc, 0)});
+    });
 }
 
 void sort_by_slab(std::vector<Gain> &gains) {
@@ -106,53 +141,53 @@ bool has_units(const Edges &edges) {
     return false;
 }
 
-std::vector<Gain> gains_of(Space &space, int64_t limit) {
-    std::vector<Gain> gains = items_by_slab(space, false);
-    std::vector<Arc> units;
-    for (int64_t i = 0; i < space.layers(); ++i) {
-        space.units(i, units);
-        for (const Arc &a : units) {
-            if (a.floor > limit) continue;
-            const int64_t least = std::max(a.floor - a.left, space.chain().loss_bytes);
-            const Steps &inside = space.inside(i, a.count);
-            for (size_t s = 0; s < inside.size(); ++s) {
-                if (s + 1 < inside.size() && inside[s + 1].bytes - a.left <= least) continue;  // the next fits as well
-                Arc arc = a;
-                arc.floor = arc.left, arc.ns += inside[s].ns;
-                Gain gain{std::max(least, inside[s].bytes - a.left), i, edge_of(arc, 0)};
-                gain.edge.error_ns = space.error(i, a.count), gain.edge.low_ns -= gain.edge.error_ns;
-                gains.push_back(gain);
-            }
+Gains gains_of(Space &space, int64_t limit) {
+    Gains gains;
+    Places places(gains.layers);
+    items_by_slab(space, false, places, gains.all);
+    each_item(space, false, true, places, [&](size_t place, int64_t i, const Arc &a) {
+        if (a.floor > limit) return;
+        const int64_t least = std::max(a.floor - a.left, space.chain().loss_bytes);
+        const Steps &inside = space.inside(i, a.count);
+        for (size_t s = 0; s < inside.size(); ++s) {
+            if (s + 1 < inside.size() && inside[s + 1].bytes - a.left <= least) continue;  // the next fits as well
+            Arc arc = a;
+            arc.floor = arc.left, arc.ns += inside[s].ns;
+            Gain gain{std::max(least, inside[s].bytes - a.left), place, edge_of(arc, 0)};
+            gain.edge.error_ns = space.error(i, a.count), gain.edge.low_ns -= gain.edge.error_ns;
+            gains.all.push_back(gain);
         }
-    }
-    std::erase_if(gains, [&](const Gain &g) { return g.slab > limit; });
-    sort_by_slab(gains);
+    });
+    std::erase_if(gains.all, [&](const Gain &g) { return g.slab > limit; });
+    sort_by_slab(gains.all);
     return gains;
 }
 
-void apply(const Gain &gain, Edges &edges) {
-    auto &list = edges[static_cast<size_t>(gain.layer)];
+void apply(const Gains &gains, const Gain &gain, Edges &edges) {
     const Arc &arc = gain.edge.arc;
-    if (arc.count > 1)
-        for (Edge &e : list)
-            if (e.arc.count == arc.count && e.arc.choice == arc.choice) {
-                e = gain.edge;
-                return;
-            }
-    list.push_back(gain.edge);
+    for (int32_t layer : gains.layers_of(gain)) {
+        auto &list = edges[static_cast<size_t>(layer)];
+        const auto same = [&](const Edge &e) { return arc.count > 1 && e.arc.count == arc.count && e.arc.choice == arc.choice; };
+        const auto at = std::find_if(list.begin(), list.end(), same);
+        if (at != list.end()) *at = gain.edge;
+        else list.push_back(gain.edge);
+    }
 }
 
 int64_t least_bytes_of_several(const Space &space) {
-    std::vector<Gain> gains = items_by_slab(space, true);
-    sort_by_slab(gains);
+    Gains gains;
+    Places places(gains.layers);
+    items_by_slab(space, true, places, gains.all);
+    sort_by_slab(gains.all);
+    const std::vector<Gain> &all = gains.all;
     int64_t least = infinite;
     Edges edges(static_cast<size_t>(space.layers()));
     // A new item may lower the stack; every slab at which one comes is tried, as long as it is not too much by itself.
-    for (size_t g = 0; g < gains.size() && gains[g].slab < least; ++g) {
-        apply(gains[g], edges);
-        if (g + 1 < gains.size() && gains[g + 1].slab == gains[g].slab) continue;
+    for (size_t g = 0; g < all.size() && all[g].slab < least; ++g) {
+        apply(gains, all[g], edges);
+        if (g + 1 < all.size() && all[g + 1].slab == all[g].slab) continue;
         const int64_t stack = least_stack(edges);
-        if (stack < infinite) least = std::min(least, space.chain().in_flight * stack + gains[g].slab);
+        if (stack < infinite) least = std::min(least, space.chain().in_flight * stack + all[g].slab);
     }
     return least;
 }

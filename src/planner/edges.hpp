@@ -18,13 +18,18 @@ int64_t error_of(const Edges &edges);
 // an item first fits, or a unit gets cheaper.
 struct Gain {
     int64_t slab;
-    int64_t layer;
-    Edge edge;  // as it is from this slab on; nothing inside, its cost in arc.ns
+    size_t place;  // among Gains::layers
+    Edge edge;     // as it is from this slab on; nothing inside, its cost in arc.ns
 };
-// Slabs rise; those below what the loss needs are raised to it.
-std::vector<Gain> gains_of(Space &space, int64_t limit);
-// Adds what comes with a slab, or makes the same item (count, choice) cheaper.
-void apply(const Gain &gain, Edges &edges);
+// Stretches of layers that are alike share their entries: a chain of thousands of layers has few of them.
+struct Gains {
+    std::vector<Gain> all;                     // slabs rise; those below what the loss needs are raised to it
+    std::vector<std::vector<int32_t>> layers;  // by place: where the item may begin
+    const std::vector<int32_t> &layers_of(const Gain &g) const { return layers[g.place]; }
+};
+Gains gains_of(Space &space, int64_t limit);
+// Adds what comes with a slab, or makes the same item (count, choice) cheaper, at all its layers.
+void apply(const Gains &gains, const Gain &gain, Edges &edges);
 // The least that k stacks and the slab need, over all slabs.
 int64_t least_bytes_of_several(const Space &space);
 // The least that one stack needs.

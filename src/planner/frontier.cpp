@@ -12,6 +12,13 @@ struct Found {
     int64_t slab, stack;
 };
 
+constexpr int64_t most_step_bytes = int64_t{128} << 20, most_plan_bytes = int64_t{64} << 20, most_points = int64_t{1} << 16;
+
+// Points of a frontier whose plans are kept: an item for each layer, and as many for units.
+size_t most_with_plans(const Chain &chain) {
+    return static_cast<size_t>(std::max<int64_t>(most_plan_bytes / (2 * chain.size() * static_cast<int64_t>(sizeof(Item))), 2));
+}
+
 // Leaves those that no other one beats. Peaks rise and times fall; equals stay, they may be other plans.
 void keep_best(std::vector<Found> &all) {
     std::stable_sort(all.begin(), all.end(), [](const Found &a, const Found &b) { return a.peak != b.peak ? a.peak < b.peak : a.ns < b.ns; });
@@ -23,17 +30,56 @@ void keep_best(std::vector<Found> &all) {
     });
 }
 
+// Leaves at most so many, the first among them; returns by how much the cost at any peak may have risen.
+int64_t thin(std::vector<Found> &all, size_t most) {
+    if (all.size() <= most) return 0;
+    Steps steps;
+    for (const Found &f : all)
+        if (steps.empty() || f.ns < steps.back().ns) steps.push_back({f.peak, f.ns});
+    const int64_t error = thin(steps, most);
+    size_t at = 0;
+    std::erase_if(all, [&](const Found &f) {  // of equals the first
+        const bool kept = at < steps.size() && f.peak == steps[at].bytes;
+        at += kept;
+        return !kept;
+    });
+    return error;
+}
+
+// Budgets from the first point to the last, for bounds on all between.
+std::vector<int64_t> spread(int64_t low, int64_t high) {
+    std::vector<int64_t> budgets;
+    for (int64_t i = 0; i <= 24; ++i) budgets.push_back(low + (high - low) / 24 * i);
+    return budgets;
+}
+
+// The most by which some plan may cost less than the frontier, at any budget: what was left out on the way adds up to `error`, but often
+// bounds on all plans say that it cannot have mattered so much. stack: bytes that a plan's stack can have, given its peak.
+template <class Stack>
+int64_t gap_of(const std::vector<Point> &points, const Edges &edges, int64_t error, Stack stack) {
+    if (error == 0 || points.empty()) return error;
+    const Bounds bounds(edges, spread(stack(points.front().peak_bytes), stack(points.back().peak_bytes)));
+    int64_t gap = points.back().extra_ns - std::min(points.back().extra_ns, bounds.all(infinite / 2));
+    for (size_t i = 0; i + 1 < points.size(); ++i)
+        gap = std::max(gap, points[i].extra_ns - bounds.all(stack(points[i + 1].peak_bytes - 1)));
+    return std::min(gap, error);
+}
+
 // Several tapes: for every slab that may be of use the frontier of what one stack can hold, and the best of all.
 class Several {
 public:
-    Several(Space &space, SearchOptions options)
-        : space_(space), options_(options), tapes_(space.chain().in_flight), gains_(gains_of(space, options.limit)) {}
+    Several(Space &space, SearchOptions options, size_t most)
+        : space_(space), options_(options), most_(most), tapes_(space.chain().in_flight), by_slab_(gains_of(space, options.limit)) {}
 
-    // Calls push(plan), peaks rising, equals one after the other; returns by how much costs may be too high.
-    template <class Push>
-    int64_t run(Push push) {
+    // Calls push(plan), or point(peak, ns), peaks rising, equals one after the other; returns by how much costs may be too high.
+    template <class Push, class Point>
+    int64_t run(Push push, Point point, bool with_plans) {
         sample();
         all_that_may_be_better();
+        if (!with_plans) {
+            for (const Found &f : best_) point(f.peak, f.ns);
+            return error_ns_ + left_out_ns_;
+        }
         // The plans of what is left, in a second walk over their slabs.
         std::vector<Plan> plans(best_.size());
         walk([&](const Edges &edges, size_t, size_t, int64_t slab) {
@@ -43,7 +89,14 @@ public:
                 if (best_[i].slab == slab) plans[i] = rebuild(space_, found_.from, best_[i].stack, best_[i].ns, {false, slab});
         });
         for (Plan &plan : plans) push(std::move(plan));
-        return error_ns_;
+        return error_ns_ + left_out_ns_;
+    }
+
+    // Whatever the slab, each item as cheap as it can be.
+    Edges every_edge() const {
+        Edges all(static_cast<size_t>(space_.layers()));
+        for (const Gain &g : gains_) apply(by_slab_, g, all);
+        return all;
     }
 
 private:
@@ -53,7 +106,7 @@ private:
         Edges edges(static_cast<size_t>(space_.layers()));
         size_t first = 0;
         for (size_t g = 0; g < gains_.size(); ++g) {
-            apply(gains_[g], edges);
+            apply(by_slab_, gains_[g], edges);
             if (g + 1 < gains_.size() && gains_[g + 1].slab == gains_[g].slab) continue;
             if (least_stack(edges) < infinite) visit(edges, first, g + 1, gains_[g].slab);
             first = g + 1;
@@ -64,6 +117,7 @@ private:
         error_ns_ = std::max(error_ns_, found_.error_ns);
         for (const Step &s : found_.all()) best_.push_back({tapes_ * s.bytes + slab, s.ns, slab, s.bytes});
         keep_best(best_);
+        left_out_ns_ += thin(best_, most_);
     }
 
     // A few slabs, so that there is something to compare with.
@@ -79,16 +133,13 @@ private:
     }
 
     void all_that_may_be_better() {
-        Edges all(static_cast<size_t>(space_.layers()));
-        for (const Gain &g : gains_) apply(g, all);
-        std::vector<int64_t> budgets;
-        const int64_t low = best_.front().peak / tapes_, high = best_.back().peak / tapes_;
-        for (int64_t i = 0; i <= 24; ++i) budgets.push_back(low + (high - low) / 24 * i);
-        const Bounds bounds(all, budgets);
+        const Edges all = every_edge();
+        const Bounds bounds(all, spread(best_.front().peak / tapes_, best_.back().peak / tapes_));
         std::vector<Bounds::Priced> items;
         std::vector<__int128> priced;
         walk([&](const Edges &edges, size_t first, size_t end, int64_t slab) {
-            for (size_t g = first; g < end; ++g) items.push_back({gains_[g].layer, &gains_[g].edge});
+            for (size_t g = first; g < end; ++g)
+                for (int32_t layer : by_slab_.layers_of(gains_[g])) items.push_back({layer, &gains_[g].edge});
             const bool tried = std::find(tried_.begin(), tried_.end(), slab) != tried_.end();
             bounds.priced_with(items, priced);
             if (!tried && may_be_better(bounds, priced, edges, slab)) take(edges, slab);
@@ -109,20 +160,24 @@ private:
 
     Space &space_;
     SearchOptions options_;
+    size_t most_;
     int64_t tapes_;
-    std::vector<Gain> gains_;
+    Gains by_slab_;
+    const std::vector<Gain> &gains_ = by_slab_.all;
     std::vector<Found> best_;
     std::vector<int64_t> tried_;
-    int64_t error_ns_ = 0;
+    int64_t error_ns_ = 0, left_out_ns_ = 0;
     Search found_;
 };
 
 }  // namespace
 
-Frontier frontier(const Chain &chain, int64_t point_cap) {
+Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
     check(chain);
     if (point_cap < 0) fail(MDLM_ERROR_ARGUMENT, "point_cap = %lld: expected >= 0", static_cast<long long>(point_cap));
-    const auto cap = static_cast<size_t>(point_cap == 0 ? int64_t{1} << 16 : point_cap);
+    const int64_t fitting = std::clamp<int64_t>(most_step_bytes / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 1, most_points);
+    const auto cap = static_cast<size_t>(point_cap == 0 ? fitting : point_cap);
+    const size_t most = with_plans ? std::min(cap, most_with_plans(chain)) : cap;
     Space space(chain);
     space.set_limit(infinite - 1);
     space.set_step_cap(point_cap);
@@ -139,15 +194,23 @@ Frontier frontier(const Chain &chain, int64_t point_cap) {
         while (!out.points.empty() && out.points.back().peak_bytes >= m.peak_bytes) out.points.pop_back();  // only after steps were left out
         if (out.points.empty() || m.extra_ns < out.points.back().extra_ns) out.points.push_back({m.peak_bytes, m.extra_ns, std::move(plan)});
     };
+    const auto point = [&](int64_t peak, int64_t ns) {  // what some plan costs, whose peak is no higher
+        if (out.points.empty() || ns < out.points.back().extra_ns) out.points.push_back({chain.fixed_bytes + peak, ns, {}});
+    };
     if (chain.one_stack()) {
         Edges edges = edges_of_one(space, o.limit);
         fill_units(space, edges, o.limit);
         o.loss_bytes = chain.loss_bytes;
         search(edges, o, found);
-        out.gap_ns = found.error_ns;
-        for (const Step &s : found.all()) push(rebuild(space, found.from, s.bytes, s.ns, {}));
+        Steps steps = found.all();
+        const int64_t error = found.error_ns + thin(steps, most);
+        for (const Step &s : steps) with_plans ? push(rebuild(space, found.from, s.bytes, s.ns, {})) : point(s.bytes, s.ns);
+        out.gap_ns = gap_of(out.points, edges, error, [&](int64_t peak) { return peak - chain.fixed_bytes; });
     } else {
-        out.gap_ns = Several(space, o).run(push);
+        Several several(space, o, most);
+        const int64_t error = several.run(push, point, with_plans);
+        const Edges edges = several.every_edge();
+        out.gap_ns = gap_of(out.points, edges, error, [&](int64_t peak) { return (peak - chain.fixed_bytes) / chain.in_flight; });
     }
     out.optimal = out.gap_ns == 0;
     return out;

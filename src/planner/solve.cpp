@@ -101,9 +101,10 @@ private:
 
     void run_several() {
         const int64_t tapes = space_.chain().in_flight;
-        const std::vector<Gain> gains = gains_of(space_, budget_);
+        const Gains by_slab = gains_of(space_, budget_);
+        const std::vector<Gain> &gains = by_slab.all;
         Edges all(static_cast<size_t>(space_.layers()));
-        for (const Gain &g : gains) apply(g, all);
+        for (const Gain &g : gains) apply(by_slab, g, all);
         const auto stack_with = [&](int64_t slab) { return (budget_ - slab) / tapes; };
         const Bounds over_all(all, stack_with(gains.front().slab));
         const auto try_slab = [&](const Edges &edges, int64_t slab) {
@@ -120,8 +121,11 @@ private:
             Edges edges(static_cast<size_t>(space_.layers()));
             int64_t slabs = 0, useful = 0;
             for (size_t g = 0; g < gains.size(); ++g) {
-                apply(gains[g], edges);
-                useful += !sample && over_all.may(gains[g].layer, gains[g].edge, best_.ns, stack_with(gains[g].slab));
+                apply(by_slab, gains[g], edges);
+                if (!sample && useful == 0)
+                    useful = std::ranges::any_of(by_slab.layers_of(gains[g]), [&](int64_t layer) {
+                        return over_all.may(layer, gains[g].edge, best_.ns, stack_with(gains[g].slab));
+                    });
                 if (g + 1 < gains.size() && gains[g + 1].slab == gains[g].slab) continue;
                 if (sample ? (slabs & (slabs - 1)) == 0 : useful > 0) try_slab(edges, gains[g].slab);
                 ++slabs, useful = 0;

@@ -198,7 +198,8 @@ void Space::set_limit(int64_t bytes) {
 
 void Space::set_step_cap(int64_t most) {
     const auto tables = static_cast<int64_t>(node_count_) * std::max<int64_t>(depth_, 1) + 1;
-    const auto room = std::clamp((int64_t{16} << 20) / static_cast<int64_t>(sizeof(Step)) / tables, int64_t{256}, int64_t{65536});
+    const auto fitting = [&](int64_t mib) { return (mib << 20) / static_cast<int64_t>(sizeof(Step)) / tables; };
+    const int64_t room = std::min(std::clamp<int64_t>(fitting(16), 256, 65536), std::max<int64_t>(fitting(64), 4));
     step_cap_ = static_cast<size_t>(most == 0 ? room : std::min(most, room));
 }
 

@@ -1,6 +1,7 @@
 // The plans of a chain, as ways from layer to layer, and what a unit costs inside as a step function of the bytes that it may use.
 #pragma once
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "planner/chain.hpp"
@@ -30,6 +31,11 @@ public:
     const std::vector<Arc> &policies(int64_t layer) const { return policies_[static_cast<size_t>(kind(layer))]; }
     void units(int64_t layer, std::vector<Arc> &out) const;
 
+    // What items that begin at a layer and cover so many have in common, wherever else they have it.
+    std::pair<bool, int64_t> alike(int64_t layer, int64_t count) const {
+        return {count > 1, count > 1 ? static_cast<int64_t>(node(layer, count)) : int64_t{kind(layer)}};
+    }
+
     // Least bytes that the replay and backward of a unit need; least time inside whatever the bytes.
     int64_t least_bytes(int64_t first, int64_t count) const;
     int64_t least_ns(int64_t first, int64_t count) const;
@@ -39,7 +45,7 @@ public:
     const Steps &inside(int64_t first, int64_t count) { return inside(first, count, depth_ - 1); }
     const Steps &inside(int64_t first, int64_t count, int64_t inner);
     void set_limit(int64_t bytes);
-    // At most so many steps a unit (0: as many as fit 16 MiB, within bounds); then costs inside may be too high by error().
+    // At most so many steps a unit (0: as many as fit 16 MiB, or 256 where that is more, but no more than fit 64 MiB); then costs inside may be too high by error().
     void set_step_cap(int64_t most);
     int64_t error(int64_t first, int64_t count) const {
         return tables_[static_cast<size_t>(level(count, depth_ - 1))][node(first, count)].error;
