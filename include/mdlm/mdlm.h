@@ -119,7 +119,7 @@ enum {
     MDLM_ERROR_ARGUMENT = 1,  /* NULL, misaligned, too small a struct, an unknown enumeration value, an index out of range */
     MDLM_ERROR_CONFIG = 2,    /* a setting, or two that exclude each other */
     MDLM_ERROR_SHAPE = 3,     /* a batch that was not reserved for, or sizes that do not fit together */
-    MDLM_ERROR_OVERFLOW = 4,  /* a size that does not fit in 63 bits */
+    MDLM_ERROR_OVERFLOW = 4,  /* a size, a step's FLOPs or their predicted time that does not fit in 63 bits */
     MDLM_ERROR_FORMAT = 5,    /* text, JSON or a file that cannot be read as what it should be */
     MDLM_ERROR_NOT_FOUND = 6, /* no such key, parameter, tensor or file */
     MDLM_ERROR_STATE = 20,    /* right call, wrong moment: not reserved, tape empty, parameters changed since; after fork */
@@ -449,7 +449,9 @@ typedef struct mdlm_context_desc {
     const mdlm_threadpool *threadpool;      /* yours instead; the struct is copied, the pool outlives the context (default NULL) */
     const mdlm_allocator *device_allocator; /* arena, parameters, gradients; copied (default NULL = the library's) */
     const mdlm_allocator *host_allocator;   /* host storage of offloaded tensors; copied (default NULL = the library's) */
-    void (*log)(void *payload, const char *line); /* called with remarks, during calls, on the calling thread (default NULL) */
+    /* called with remarks, during calls, on the calling thread (default NULL): the device; a plan that is reserved, costs
+       time and needs hardly less than keeping everything; initial values of a stage without total_num_layers */
+    void (*log)(void *payload, const char *line);
     void *log_payload;
     mdlm_matmul matmul;                     /* CPU; UNSUPPORTED for ONEDNN in a build without it (default AUTO) */
     int32_t reserved;                       /* 0 */
@@ -656,7 +658,8 @@ MDLM_API mdlm_status mdlm_plan_cost_init(mdlm_plan_cost *cost, size_t struct_siz
 MDLM_API mdlm_status mdlm_plan_get_cost(const mdlm_plan *plan, mdlm_plan_cost *cost);
 /* What any budget buys: the planner's best plans, peak_bytes[i] rising (of the arena) and extra_ns[i] falling. Writes the first cap of them
    to each array (NULL allowed with cap 0) and their number to *out_count. config's memory_budget is not looked at. With several tapes and
-   cpu_offloading not every size of staging is tried, and a plan for one of the budgets may be better. */
+   cpu_offloading not every size of staging is tried, and a plan for one of the budgets may be better. So it may for hundreds of
+   layers: 128 MiB of partial plans are kept while a frontier is found, and at most 65536 points of it. */
 MDLM_API mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, uint64_t *peak_bytes,
                                         uint64_t *extra_ns, size_t cap, size_t *out_count);
 /* A table to read: units, storage of each tensor, bytes, replay. */
@@ -848,7 +851,8 @@ MDLM_API mdlm_status mdlm_io_init(mdlm_io *io, size_t struct_size);
 /* What forward expects and makes for a batch. */
 MDLM_API mdlm_status mdlm_block_io(const mdlm_block *block, const mdlm_batch *batch, mdlm_io *io);
 /* Does what a new shape needs ahead of time (matmul primitives), so that forward and backward allocate nothing for it. The reserved
-   bounds are prepared by reserve; other shapes by their first forward, if not here. The last 16 shapes stay prepared. */
+   bounds are prepared by reserve; other shapes by their first forward, if not here. The 16 shapes that the block used
+   last stay prepared, whatever other blocks of the context do. */
 MDLM_API mdlm_status mdlm_block_prepare(mdlm_block *block, const mdlm_batch *batch);
 
 typedef struct mdlm_tape mdlm_tape;

@@ -136,4 +136,23 @@ void Bounds::through(int64_t layer, const Steps &steps, std::vector<int64_t> &ou
     }
 }
 
+void Bounds::slack(int64_t layer, const Steps &steps, std::vector<int64_t> &out) const {
+    const auto i = static_cast<size_t>(layer);
+    out.resize(steps.size());
+    // The more bytes a step takes, the lower the price at which it may be the cheapest.
+    size_t line = lines_.size() - 1;
+    const auto above = [&](size_t l, const Step &s) {
+        return lines_[l].before[i] + priced(lines_[l].price, s.bytes) + scaled(s.ns) - lines_[l].after[0];
+    };
+    for (size_t s = 0; s < steps.size(); ++s) {
+        Wide least = above(line, steps[s]);
+        while (line > 0) {
+            const Wide next = above(line - 1, steps[s]);
+            if (next > least) break;
+            least = next, --line;
+        }
+        out[s] = whole(std::min(least, scaled(infinite)));
+    }
+}
+
 }  // namespace mdlm::planner

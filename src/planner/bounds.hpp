@@ -42,6 +42,8 @@ public:
     int64_t least_before(int64_t layer) const { return least_before_[static_cast<size_t>(layer)]; }
     // For each step, of what remains from `layer` on: no plan that goes on so costs less.
     void through(int64_t layer, const Steps &steps, std::vector<int64_t> &out) const;
+    // For each step of what remains from `layer` on: by how much a plan with it costs more, at some price on bytes, than the cheapest one.
+    void slack(int64_t layer, const Steps &steps, std::vector<int64_t> &out) const;
 
 private:
     using Wide = __int128;

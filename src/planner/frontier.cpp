@@ -1,5 +1,6 @@
 // Every budget at once: the search without bounds, each of its results a plan.
 #include <algorithm>
+#include <memory>
 
 #include "planner/edges.hpp"
 
@@ -65,11 +66,36 @@ int64_t gap_of(const std::vector<Point> &points, const Edges &edges, int64_t err
     return std::min(gap, error);
 }
 
+// Bounds at prices from the least that one stack needs to the most that it can hold, made when first asked for.
+class Near {
+public:
+    explicit Near(const Edges &edges) : edges_(edges) {}
+    const Bounds &operator()() {
+        if (bounds_ == nullptr) {
+            int64_t most = 0;
+            for (const auto &list : edges_) {
+                int64_t left = 0;
+                for (const Edge &e : list) left = std::max(left, e.arc.left);
+                most += left;
+            }
+            bounds_ = std::make_unique<Bounds>(edges_, spread(least_stack(edges_), most));
+        }
+        return *bounds_;
+    }
+
+private:
+    const Edges &edges_;
+    std::unique_ptr<Bounds> bounds_;
+};
+
 // Several tapes: for every slab that may be of use the frontier of what one stack can hold, and the best of all.
 class Several {
 public:
     Several(Space &space, SearchOptions options, size_t most)
-        : space_(space), options_(options), most_(most), tapes_(space.chain().in_flight), by_slab_(gains_of(space, options.limit)) {}
+        : space_(space), options_(options), most_(most), tapes_(space.chain().in_flight), by_slab_(gains_of(space, options.limit)),
+          every_edge_(all_of(by_slab_, space)), near_(every_edge_) {
+        options_.near = std::ref(near_);
+    }
 
     // Calls push(plan), or point(peak, ns), peaks rising, equals one after the other; returns by how much costs may be too high.
     template <class Push, class Point>
@@ -93,13 +119,15 @@ public:
     }
 
     // Whatever the slab, each item as cheap as it can be.
-    Edges every_edge() const {
-        Edges all(static_cast<size_t>(space_.layers()));
-        for (const Gain &g : gains_) apply(by_slab_, g, all);
+    const Edges &every_edge() const { return every_edge_; }
+
+private:
+    static Edges all_of(const Gains &gains, const Space &space) {
+        Edges all(static_cast<size_t>(space.layers()));
+        for (const Gain &g : gains.all) apply(gains, g, all);
         return all;
     }
 
-private:
     // Calls visit(edges, first and end of the gains that came last, slab) for every slab with which any plan fits.
     template <class Visit>
     void walk(Visit visit) {
@@ -133,8 +161,7 @@ private:
     }
 
     void all_that_may_be_better() {
-        const Edges all = every_edge();
-        const Bounds bounds(all, spread(best_.front().peak / tapes_, best_.back().peak / tapes_));
+        const Bounds bounds(every_edge_, spread(best_.front().peak / tapes_, best_.back().peak / tapes_));
         std::vector<Bounds::Priced> items;
         std::vector<__int128> priced;
         walk([&](const Edges &edges, size_t first, size_t end, int64_t slab) {
@@ -164,6 +191,8 @@ private:
     int64_t tapes_;
     Gains by_slab_;
     const std::vector<Gain> &gains_ = by_slab_.all;
+    Edges every_edge_;
+    Near near_;
     std::vector<Found> best_;
     std::vector<int64_t> tried_;
     int64_t error_ns_ = 0, left_out_ns_ = 0;
@@ -201,6 +230,8 @@ Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
         Edges edges = edges_of_one(space, o.limit);
         fill_units(space, edges, o.limit);
         o.loss_bytes = chain.loss_bytes;
+        Near near(edges);
+        o.near = std::ref(near);
         search(edges, o, found);
         Steps steps = found.all();
         const int64_t error = found.error_ns + thin(steps, most);
@@ -209,8 +240,7 @@ Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
     } else {
         Several several(space, o, most);
         const int64_t error = several.run(push, point, with_plans);
-        const Edges edges = several.every_edge();
-        out.gap_ns = gap_of(out.points, edges, error, [&](int64_t peak) { return (peak - chain.fixed_bytes) / chain.in_flight; });
+        out.gap_ns = gap_of(out.points, several.every_edge(), error, [&](int64_t peak) { return (peak - chain.fixed_bytes) / chain.in_flight; });
     }
     out.optimal = out.gap_ns == 0;
     return out;

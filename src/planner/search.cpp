@@ -26,6 +26,29 @@ int64_t keep_best(Steps &steps, std::vector<int64_t> &low, size_t most) {
     return first_out;
 }
 
+// Keeps the first and the last step, and in each of equal stretches of bytes between the one with the least slack; returns by how much the cost
+// at any number of bytes may have risen.
+int64_t keep_nearest(Steps &steps, const std::vector<int64_t> &slack, size_t most) {
+    const int64_t first = steps.front().bytes, stretches = std::max<int64_t>(static_cast<int64_t>(most) - 2, 1);
+    const int64_t width = (steps.back().bytes - first) / stretches + 1;
+    size_t kept = 1;
+    int64_t error = 0;
+    for (size_t i = 1; i < steps.size();) {
+        size_t end = i + 1, best = i;
+        const int64_t stretch = (steps[i].bytes - first) / width;
+        for (; end < steps.size() && (steps[end].bytes - first) / width == stretch; ++end)
+            if (slack[end] < slack[best]) best = end;
+        if (end == steps.size()) best = end - 1;
+        if (best > i) error = std::max(error, steps[kept - 1].ns - steps[best - 1].ns);
+        const int64_t cheapest = steps[end - 1].ns;
+        steps[kept] = steps[best];
+        error = std::max(error, steps[kept++].ns - cheapest);
+        i = end;
+    }
+    steps.resize(kept);
+    return error;
+}
+
 }  // namespace
 
 void search(const Edges &edges, const SearchOptions &o, Search &out) {
@@ -55,6 +78,9 @@ void search(const Edges &edges, const SearchOptions &o, Search &out) {
                 if (low[s] <= o.most_ns) steps[kept] = steps[s], low[kept++] = low[s];
             steps.resize(kept), low.resize(kept);
             out.left_out_ns = std::min(out.left_out_ns, keep_best(steps, low, o.cap));
+        } else if (o.near != nullptr && steps.size() > o.cap && o.cap > 2) {
+            o.near().slack(layer, steps, low);
+            error[i] += keep_nearest(steps, low, o.cap);
         } else {
             error[i] += thin(steps, o.cap);
         }

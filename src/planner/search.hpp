@@ -1,5 +1,7 @@
 // The search: from the last layer to the first, the least cost of what remains as a function of the bytes available to it.
 #pragma once
+#include <functional>
+
 #include "planner/bounds.hpp"
 
 namespace mdlm::planner {
@@ -18,6 +20,8 @@ struct SearchOptions {
     const Bounds *bounds = nullptr;   // with it, what cannot be part of a plan of at most `most_ns` is left out
     int64_t most_ns = infinite;
     size_t cap = SIZE_MAX;            // steps of one layer that are kept: the first, and those with the lowest bounds or, without, that gain most
+    // Asked for when there are more and no `bounds`: all over the bytes, those that cost least above the cheapest way at some price are kept.
+    std::function<const Bounds &()> near;
 };
 void search(const Edges &edges, const SearchOptions &options, Search &out);
 

@@ -79,6 +79,11 @@ Case compare(uint64_t seed) {
     for (const auto &[peak, what] : best) expected += text(peak, what.first, c.chain, what.second) + " | ";
     for (const Point &p : all.points) seen += text(p.peak_bytes, p.extra_ns, c.chain, tree_of(p.plan)) + " | ";
     if (expected != seen || !all.optimal || all.gap_ns != 0) c.wrong = "frontier: expected " + expected + "seen " + seen;
+    const Frontier bare = frontier(c.chain, 0, false);
+    for (size_t i = 0; i < std::max(all.points.size(), bare.points.size()) && c.wrong.empty(); ++i)
+        if (all.points.size() != bare.points.size() || bare.points[i].peak_bytes != all.points[i].peak_bytes ||
+            bare.points[i].extra_ns != all.points[i].extra_ns || !bare.points[i].plan.empty())
+            c.wrong = "frontier without plans: it differs at point " + std::to_string(i);
     for (auto at = best.begin(); at != best.end() && c.wrong.empty(); ++at) {
         const auto next = std::next(at);
         std::vector<int64_t> budgets = {at->first};
@@ -107,7 +112,7 @@ Case capped(uint64_t seed) {
     Sizes sizes;
     sizes.layers = 7, sizes.bytes = 100, sizes.ns = 90, sizes.depth = 2;
     Case c{draw_chain(random, sizes), ""};
-    const int64_t cap = random.in(1, 3);
+    const int64_t cap = random.in(1, 6);
     const Frontier exact = frontier(c.chain), some = frontier(c.chain, cap);
     const int64_t budget = random.in(exact.points.front().peak_bytes, exact.points.back().peak_bytes);
     const Result best = solve(c.chain, budget), r = solve(c.chain, budget, cap);

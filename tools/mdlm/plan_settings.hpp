@@ -16,7 +16,10 @@ struct Planned {
     mdlm_plan_cost cost = MDLM_PLAN_COST_INIT;
     // Bytes as a budget counts them.
     uint64_t counted(bool with_parameters) const {
-        return memory.peak_bytes + (with_parameters ? memory.parameter_bytes + memory.gradient_bytes : 0);
+        uint64_t sum = memory.peak_bytes;
+        for (const uint64_t bytes : {memory.parameter_bytes, memory.gradient_bytes})
+            if (with_parameters) sum = sum + bytes < sum ? UINT64_MAX : sum + bytes;
+        return sum;
     }
 };
 

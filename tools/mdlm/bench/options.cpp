@@ -69,7 +69,9 @@ void check_curve(Options &o, bool has_seq, bool has_batch) {
     }
     if (o.points.empty()) o.points = {256, 512, 1024, 2048, 4096, 8192};
     if (!has_seq && !has_batch) o.seq_length = o.points.back();  // tokens
-    const int64_t tokens = o.seq_length * o.micro_batch_size;
+    int64_t tokens = 0;
+    if (__builtin_mul_overflow(o.seq_length, o.micro_batch_size, &tokens))
+        bad("mdlm bench: --seq-length times --micro-batch-size: expected at most 2^63 - 1");
     for (const int64_t s : o.points)
         if (tokens % s != 0)
             bad("mdlm bench: --curve seq-length: expected tokens (--seq-length times --micro-batch-size, %lld) that every point divides, seen "
