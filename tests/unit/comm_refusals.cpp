@@ -8,7 +8,7 @@ using namespace mdlm_test;
 TEST_CASE("one rank's arguments are refused: the others are told why") {
     on_groups([](Member &m) -> std::string {
         Rig &rig = m.rig;
-        const auto off = [](Buffer &b) { return static_cast<void *>(static_cast<unsigned char *>(b.get()) + 2); };
+        const auto off = [](Buffer &b) { return static_cast<void *>(static_cast<unsigned char *>(b.get()) + 1); };
         const char *name = "mdlm_block_forward";
         const auto bad = [&](const Act &other, mdlm_status status, const char *line) -> std::string {
             EXPECT_GOOD(m.refused(name, forward, other, status, line));

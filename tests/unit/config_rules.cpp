@@ -58,6 +58,9 @@ TEST_CASE("rules: heads, widths, layers") {
     CHECK(with({{"layer_offset", "4092"}}) == "");
     CHECK(with({{"layer_offset", "3"}, {"total_num_layers", "7"}}) == "");
     CHECK(with({{"layer_offset", "3"}, {"total_num_layers", "6"}}) == "total_num_layers = 6: expected at least layer_offset + num_layers = 7");
+    mdlm_config c = small();
+    c.total_num_layers = 4097;
+    CHECK(reasons(c) == "total_num_layers = 4097: expected an integer in 0 .. 4096");
 }
 
 TEST_CASE("rules: positions, mask, precision") {

@@ -6,7 +6,7 @@ using namespace mdlm_test;
 TEST_CASE("bound before reserve: only what is not bound is allocated, zeroed") {
     const uint64_t good = bits_of({});
     Rig rig;
-    create(rig);
+    create_block(rig);
     const Flat flat(rig.block);
     Buffer own(flat.params_bytes), grads(flat.grads_bytes);
     CHECK_FAILS(mdlm_params_init(rig.block, 42), MDLM_ERROR_STATE, "reserve");
@@ -15,7 +15,7 @@ TEST_CASE("bound before reserve: only what is not bound is allocated, zeroed") {
     CHECK_OK(mdlm_params_init(rig.block, 42));
     CHECK_FAILS(mdlm_zero_grads(rig.block), MDLM_ERROR_STATE, "gradient");
     SUBCASE("parameters") {
-        reserve(rig);
+        reserve_block(rig);
         CHECK(stats_of(rig).gradient_bytes == flat.grads_bytes);
         CHECK(stats_of(rig).parameter_bytes < flat.params_bytes);
         // The library's gradients are 0 at first: no mdlm_zero_grads.
@@ -28,7 +28,7 @@ TEST_CASE("bound before reserve: only what is not bound is allocated, zeroed") {
         REQUIRE_OK(mdlm_params_bind(rig.block, nullptr, 0, grads.get(), grads.size()));
         CHECK_OK(mdlm_zero_grads(rig.block));
         CHECK(Flat(rig.block).grads == grads.get());
-        reserve(rig);
+        reserve_block(rig);
         CHECK(stats_of(rig).gradient_bytes == 0);
         CHECK_OK(rig.forward());
         CHECK_OK(rig.backward());
@@ -38,7 +38,7 @@ TEST_CASE("bound before reserve: only what is not bound is allocated, zeroed") {
         std::memset(grads.get(), 0, grads.size());
         static_cast<float *>(grads.get())[0] = 1e6f;
         REQUIRE_OK(mdlm_params_bind(rig.block, nullptr, 0, grads.get(), grads.size()));
-        reserve(rig);
+        reserve_block(rig);
         CHECK_OK(rig.forward());
         CHECK_OK(rig.backward());
         CHECK(rig.digest() != good);
@@ -53,7 +53,7 @@ TEST_CASE("bound before reserve: only what is not bound is allocated, zeroed") {
 
 TEST_CASE("freezing and bound gradients") {
     Rig rig;
-    create(rig);
+    create_block(rig);
     const Flat all(rig.block);
     REQUIRE_OK(mdlm_param_set_requires_grad(rig.block, 0, 0));
     const Flat some(rig.block);
@@ -71,7 +71,7 @@ TEST_CASE("freezing and bound gradients") {
     void *grad = &rig;
     REQUIRE_OK(mdlm_param_data(rig.block, 0, nullptr, &grad));
     CHECK(grad == nullptr);
-    reserve(rig);
+    reserve_block(rig);
     REQUIRE_OK(mdlm_params_init(rig.block, 42));
     CHECK_OK(rig.step());
     CHECK(stats_of(rig).gradient_bytes == 0);

@@ -61,13 +61,13 @@ inline mdlm_memory memory_of(const Rig &rig) {
     return memory;
 }
 
-inline void create(Rig &rig) {
+inline void create_block(Rig &rig) {
     rig.make_buffers();
     REQUIRE_OK(mdlm_context_create(&rig.desc, &rig.context));
     REQUIRE_OK(mdlm_block_create(rig.context, &rig.config, &rig.block));
 }
 
-inline void reserve(Rig &rig) {
+inline void reserve_block(Rig &rig) {
     REQUIRE_OK(mdlm_block_reserve(rig.block, &rig.shape, nullptr));
     REQUIRE_OK(mdlm_tape_create(rig.block, &rig.tape));
 }

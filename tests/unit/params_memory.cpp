@@ -15,7 +15,7 @@ TEST_CASE("flat buffers: their sizes are known from create on, and are exactly w
             CAPTURE(settings.size());
             CAPTURE(frozen);  // none, the last of all, all
             Rig rig(settings);
-            create(rig);
+            create_block(rig);
             const int64_t count = count_of(rig.block);
             for (int64_t i = 0; i < count; ++i)
                 if (frozen == 2 || (frozen == 1 && i == count - 1))
@@ -52,7 +52,7 @@ TEST_CASE("flat buffers: their sizes are known from create on, and are exactly w
                 CHECK(after.params_bytes == params);
                 CHECK(after.grads_bytes == grads);
             }
-            reserve(rig);
+            reserve_block(rig);
             CHECK_OK(mdlm_params_init(rig.block, 42));
             CHECK_OK(rig.step());
             const Flat reserved(rig.block);
@@ -184,7 +184,7 @@ TEST_CASE("binding after reserve gives the library's own buffers back, and all f
         // Reserving again makes no new ones.
         const mdlm_context_stats bound = stats_of(rig);
         mdlm_tape_destroy(std::exchange(rig.tape, nullptr));
-        reserve(rig);
+        reserve_block(rig);
         CHECK(stats_of(rig).parameter_bytes == bound.parameter_bytes);
         CHECK(stats_of(rig).gradient_bytes == bound.gradient_bytes);
         CHECK_OK(rig.step());
