@@ -86,11 +86,29 @@ bool boolean_value(Words &words, const Flag &flag) {
     return value.value_or(true);
 }
 
+// Whether the flag is among the words, those behind another flag's that the caller takes included.
+bool is_given(Words words, std::string_view name) {
+    while (const char *word = words.peek()) {
+        ++words.next;
+        const std::optional<Flag> flag = flag_of(word);
+        if (flag.has_value() && flag->name == name && boolean_value(words, *flag)) return true;
+    }
+    return false;
+}
+
+// Of what follows a flag that was taken: what precedes it was asked when the other was.
+void refuse_both(const Words &words, std::string_view taken) {
+    for (const auto &[one, other] : exclusive)
+        if ((taken == one && is_given(words, other)) || (taken == other && is_given(words, one)))
+            fail(MDLM_ERROR_CONFIG, "--%s and --%s: expected one of them, seen both", one, other);
+}
+
 bool take_preset(mdlm_config &config, Words &words, const Flag &flag) {
     for (const Preset &preset : presets) {
         if (flag.name != preset.flag) continue;
         ++words.next;
         if (!boolean_value(words, flag)) return true;
+        refuse_both(words, flag.name);
         const table::Field &field = *table::find(preset.key);
         if (!preset.only_unset || table::is_default(config, field)) table::parse(config, field, preset.value);
         return true;
@@ -156,22 +174,10 @@ bool take_flag(mdlm_config &config, Words &words) {
     return true;
 }
 
-// Whether the flag is among the words, those behind another flag's that the caller takes included.
-bool is_given(Words words, std::string_view name) {
-    while (const char *word = words.peek()) {
-        ++words.next;
-        const std::optional<Flag> flag = flag_of(word);
-        if (flag.has_value() && flag->name == name && boolean_value(words, *flag)) return true;
-    }
-    return false;
-}
-
 }  // namespace
 
 int config_parse_flags(mdlm_config &config, int argc, const char *const *argv) {
     Words words{argc, argv};
-    for (const auto &[one, other] : exclusive)
-        if (is_given(words, one) && is_given(words, other)) fail(MDLM_ERROR_CONFIG, "--%s and --%s: expected one of them, seen both", one, other);
     while (take_flag(config, words)) {}
     return words.next;
 }
