@@ -9,6 +9,7 @@ namespace mdlm {
 
 class MadeIn {
 public:
+    MadeIn() noexcept : process_(getpid()) {}
     bool another_process() const noexcept { return getpid() != process_; }
     // For all calls but destroying.
     void check(const char *name) const {
@@ -18,7 +19,7 @@ public:
     }
 
 private:
-    pid_t process_ = getpid();
+    pid_t process_;
 };
 
 }  // namespace mdlm
