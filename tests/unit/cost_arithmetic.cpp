@@ -57,7 +57,8 @@ int64_t walk(const std::function<mdlm_status(const Base &, Numbers &)> &measure,
             for (const Size &size : sizes) {
                 Numbers before;
                 bool over = false;
-                for (int64_t v = size.low; v <= size.high && v > 0; v *= 2) {
+                for (uint64_t step = static_cast<uint64_t>(size.low); step <= static_cast<uint64_t>(size.high); step *= 2) {
+                    const auto v = static_cast<int64_t>(step);
                     Base b = base(large, variant);
                     size.set(b.config, b.shape, v);
                     INFO(size.name, " = ", v, large ? ", large" : ", small", ", variant ", variant);

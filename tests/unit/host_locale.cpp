@@ -2,6 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <locale.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +20,15 @@ using namespace mdlm_test;
 
 namespace {
 
+// What glibc keeps of LOCPATH when it makes a locale is not the library's leak.
+template <class Make>
+auto kept_by_libc(Make &&make) {
+#if defined(__SANITIZE_ADDRESS__)
+    const __lsan::ScopedDisabler disabled;
+#endif
+    return make();
+}
+
 // A locale with a comma and groups of three, made here: test machines have none but C.
 struct Comma {
     std::string folder;
@@ -26,7 +38,7 @@ struct Comma {
         folder = mkdtemp(name);
         const std::string make = "localedef -i de_DE -f ISO-8859-1 " + folder + "/comma >/dev/null 2>&1";
         if (std::system(make.c_str()) >= 0) setenv("LOCPATH", folder.c_str(), 1);
-        locale = newlocale(LC_ALL_MASK, "comma", nullptr);
+        locale = kept_by_libc([] { return newlocale(LC_ALL_MASK, "comma", nullptr); });
     }
     ~Comma() {
         if (locale != nullptr) freelocale(locale);
@@ -98,7 +110,7 @@ TEST_CASE("locale: what is written and read does not follow it, set for the proc
     CHECK(std::string(number) == "1,5");
     for (size_t i = 0; i < plain.size(); ++i) CHECK(of_thread[i] == plain[i]);
 
-    REQUIRE(setlocale(LC_ALL, "comma") != nullptr);
+    REQUIRE(kept_by_libc([] { return setlocale(LC_ALL, "comma"); }) != nullptr);
     const std::vector<std::string> of_process = texts();
     setlocale(LC_ALL, "C");
     for (size_t i = 0; i < plain.size(); ++i) CHECK(of_process[i] == plain[i]);
