@@ -26,7 +26,8 @@ struct TypeName {
     const char *descr;
     size_t size;
 };
-constexpr TypeName types[] = {{NpyType::f64, "<f8", 8}, {NpyType::f32, "<f4", 4}, {NpyType::i64, "<i8", 8}, {NpyType::i32, "<i4", 4}};
+constexpr TypeName types[] = {
+    {NpyType::f64, "<f8", 8}, {NpyType::f32, "<f4", 4}, {NpyType::i64, "<i8", 8}, {NpyType::i32, "<i4", 4}};
 
 const TypeName &name_of(NpyType type) {
     for (const TypeName &t : types)
@@ -73,7 +74,8 @@ private:
         wrong(expected, text_.empty() ? "its end" : "'" + std::string(text_.substr(0, 20)) + "'");
     }
     void skip() {
-        while (!text_.empty() && (text_[0] == ' ' || text_[0] == '\t' || text_[0] == '\n' || text_[0] == '\r')) text_.remove_prefix(1);
+        while (!text_.empty() && (text_[0] == ' ' || text_[0] == '\t' || text_[0] == '\n' || text_[0] == '\r'))
+            text_.remove_prefix(1);
     }
     bool take(char c) {
         skip();
@@ -163,10 +165,10 @@ int64_t Npy::count() const { return static_cast<int64_t>(data.size() / name_of(t
 
 std::vector<double> Npy::doubles() const {
     switch (type) {
-        case NpyType::f64: return converted<double, double>(*this);
-        case NpyType::f32: return converted<float, double>(*this);
-        case NpyType::i64: return converted<int64_t, double>(*this);
-        case NpyType::i32: return converted<int32_t, double>(*this);
+    case NpyType::f64: return converted<double, double>(*this);
+    case NpyType::f32: return converted<float, double>(*this);
+    case NpyType::i64: return converted<int64_t, double>(*this);
+    case NpyType::i32: return converted<int32_t, double>(*this);
     }
     bad("unknown element type %d", static_cast<int>(type));
 }
@@ -193,9 +195,11 @@ Npy read_npy(const std::string &path) {
 
     unsigned char start[12] = {};
     read_exactly(file.get(), path, start, 10, "header");
-    if (std::memcmp(start, magic, sizeof magic) != 0) bad("%s: expected \\x93NUMPY as its first bytes, seen others", path.c_str());
+    if (std::memcmp(start, magic, sizeof magic) != 0)
+        bad("%s: expected \\x93NUMPY as its first bytes, seen others", path.c_str());
     const int major = start[6], minor = start[7];
-    if ((major != 1 && major != 2) || minor != 0) bad("%s: expected .npy version 1.0 or 2.0, seen %d.%d", path.c_str(), major, minor);
+    if ((major != 1 && major != 2) || minor != 0)
+        bad("%s: expected .npy version 1.0 or 2.0, seen %d.%d", path.c_str(), major, minor);
     if (major == 2) read_exactly(file.get(), path, start + 10, 2, "header");
     size_t length = size_t{start[8]} | size_t{start[9]} << 8;
     if (major == 2) length |= size_t{start[10]} << 16 | size_t{start[11]} << 24;
@@ -213,8 +217,9 @@ Npy read_npy(const std::string &path) {
         bad("%s: expected the %lld bytes of data that it has, seen shape %s, which needs more than 2^63", path.c_str(),
             static_cast<long long>(present), shape_text(array.shape).c_str());
     if (bytes != present)
-        bad("%s: expected %lld bytes of data for %s of shape %s, seen %lld", path.c_str(), static_cast<long long>(bytes),
-            name_of(array.type).descr, shape_text(array.shape).c_str(), static_cast<long long>(present));
+        bad("%s: expected %lld bytes of data for %s of shape %s, seen %lld", path.c_str(),
+            static_cast<long long>(bytes), name_of(array.type).descr, shape_text(array.shape).c_str(),
+            static_cast<long long>(present));
     array.data.resize(static_cast<size_t>(bytes));
     read_exactly(file.get(), path, array.data.data(), array.data.size(), "data");
     return array;
@@ -227,11 +232,20 @@ void write_npy(const std::string &path, const Npy &array) {
     header += '\n';
     File file(std::fopen(path.c_str(), "wb"), std::fclose);
     if (file == nullptr) bad("%s: expected a file that can be written, seen: %s", path.c_str(), std::strerror(errno));
-    const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<unsigned char>(header.size() & 0xff),
+    const unsigned char start[10] = {0x93,
+                                     'N',
+                                     'U',
+                                     'M',
+                                     'P',
+                                     'Y',
+                                     1,
+                                     0,
+                                     static_cast<unsigned char>(header.size() & 0xff),
                                      static_cast<unsigned char>(header.size() >> 8)};
     bool fine = std::fwrite(start, 1, sizeof start, file.get()) == sizeof start;
     fine = fine && std::fwrite(header.data(), 1, header.size(), file.get()) == header.size();
-    fine = fine && (array.data.empty() || std::fwrite(array.data.data(), 1, array.data.size(), file.get()) == array.data.size());
+    fine = fine && (array.data.empty() ||
+                    std::fwrite(array.data.data(), 1, array.data.size(), file.get()) == array.data.size());
     fine = std::fclose(file.release()) == 0 && fine;
     if (!fine) bad("%s: could not be written: %s", path.c_str(), std::strerror(errno));
 }

@@ -20,8 +20,8 @@ struct Npy {
     std::vector<int64_t> integers() const;
 };
 
-// Throws Bad (text.hpp) with one line that names the file, what was expected and what was seen. The file is not believed: its size is
-// held against its header before anything is allocated.
+// Throws Bad (text.hpp) with one line that names the file, what was expected and what was seen. The file is not
+// believed: its size is held against its header before anything is allocated.
 Npy read_npy(const std::string &path);
 void write_npy(const std::string &path, const Npy &array);
 

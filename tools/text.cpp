@@ -17,7 +17,8 @@ std::string vtextf(const char *format, va_list arguments) {
     return text;
 }
 
-// Bytes of the UTF-8 character that text begins with; 0 if it begins with none (overlong forms and surrogates are none).
+// Bytes of the UTF-8 character that text begins with; 0 if it begins with none (overlong forms and surrogates are
+// none).
 size_t utf8_length(std::string_view text) {
     const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
     const unsigned char lead = at(0);

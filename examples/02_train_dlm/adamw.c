@@ -53,7 +53,8 @@ static double norm_of_gradients(const adamw *a) {
         for (size_t k = 0; k < p->count; k++) sum += (double)p->grad[k] * p->grad[k];
         *(p->split ? &split : &same) += sum;
     }
-    if (a->self->size > 1) CHECK(mdlm_comm_all_reduce(a->self->comm, &split, &split, 1, MDLM_DTYPE_F64, MDLM_REDUCE_SUM, 0));
+    if (a->self->size > 1)
+        CHECK(mdlm_comm_all_reduce(a->self->comm, &split, &split, 1, MDLM_DTYPE_F64, MDLM_REDUCE_SUM, 0));
     return sqrt(split + same);
 }
 

@@ -8,8 +8,8 @@ typedef struct adamw {
     const rank *self;
     const parameter *parameters; /* the model's */
     size_t parameter_count;
-    float *value; /* one flat array each: the parameters in float32, which bf16 ones are rounded from; */
-    float *mean;  /* the running mean of the gradients */
+    float *value;  /* one flat array each: the parameters in float32, which bf16 ones are rounded from; */
+    float *mean;   /* the running mean of the gradients */
     float *square; /* and of their squares */
     int step;
 } adamw;

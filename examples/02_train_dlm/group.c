@@ -16,7 +16,7 @@ static int number_in(const char *name) {
 }
 
 int group_processes(int *number) {
-    static const char *const names[][2] = { { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" }, { "PMI_SIZE", "PMI_RANK" } };
+    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int size = number_in(names[i][0]), rank = number_in(names[i][1]);
         if (size > 1 && rank >= 0 && rank < size) {
@@ -49,7 +49,7 @@ static void *run_thread(void *argument) {
 }
 
 int group_run(int size, int sequence_parallel, int (*body)(const rank *self, void *payload), void *payload) {
-    rank self = { 0, size, sequence_parallel, NULL };
+    rank self = {0, size, sequence_parallel, NULL};
     int number = 0;
     if (group_processes(&number) > 1) {
         self.number = number;
@@ -64,10 +64,11 @@ int group_run(int size, int sequence_parallel, int (*body)(const rank *self, voi
     thread *threads = allocate((size_t)size, sizeof *threads);
     CHECK(mdlm_comm_create_threads(size, comms));
     for (int r = 0; r < size; r++) {
-        threads[r].self = (rank){ r, size, sequence_parallel, comms[r] };
+        threads[r].self = (rank){r, size, sequence_parallel, comms[r]};
         threads[r].body = body;
         threads[r].payload = payload;
-        if (pthread_create(&threads[r].handle, NULL, run_thread, &threads[r]) != 0) die(EXIT_FAILED, "a thread for rank %d cannot be made", r);
+        if (pthread_create(&threads[r].handle, NULL, run_thread, &threads[r]) != 0)
+            die(EXIT_FAILED, "a thread for rank %d cannot be made", r);
     }
     int good = 1;
     for (int r = 0; r < size; r++) {

@@ -72,7 +72,7 @@ double masked_loss(const sample *s, float *logits) {
 
 void baseline_count(baseline *b, const corpus *text) {
     memset(b, 0, sizeof *b);
-    double before[BYTES] = { 0 };
+    double before[BYTES] = {0};
     for (size_t i = 0; i < text->size; i++) {
         b->frequency[text->bytes[i]] += 1.0;
         if (i == 0) continue;

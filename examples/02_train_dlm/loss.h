@@ -22,15 +22,17 @@ void sample_free(sample *s);
 
 /* Hides each byte of the j-th sequence with probability level, and at least one. */
 void sample_hide(sample *s, size_t j, const unsigned char *bytes, double level, rng *generator);
-/* After all sequences are hidden: lists the masked elements with their weights. The loss of a sequence is its cross-entropy over masked
-   bytes, divided by its length and by the share that is masked; the loss of the sample is the mean over sequences. */
+/* After all sequences are hidden: lists the masked elements with their weights. The loss of a sequence is its
+   cross-entropy over masked bytes, divided by its length and by the share that is masked; the loss of the sample is the
+   mean over sequences. */
 void sample_weigh(sample *s);
 
-/* Loss from the logits of the masked elements ([masked, BYTES]), which are overwritten with the gradient of the loss. */
+/* Loss from the logits of the masked elements ([masked, BYTES]), which are overwritten with the gradient of the loss.
+ */
 double masked_loss(const sample *s, float *logits);
 
-/* What counting can do: the frequency of each byte, and of each byte after the one before it, over the whole text. It has seen the held-out
-   bytes too, so a model that is better has not been favoured. */
+/* What counting can do: the frequency of each byte, and of each byte after the one before it, over the whole text. It
+   has seen the held-out bytes too, so a model that is better has not been favoured. */
 typedef struct baseline {
     double frequency[BYTES];
     double after[BYTES][BYTES];

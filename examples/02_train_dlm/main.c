@@ -1,4 +1,5 @@
-/* A trainer that embeds libmdlm's block: data, embedding, loss, head and optimizer are this program's. README.md says what it shows. */
+/* A trainer that embeds libmdlm's block: data, embedding, loss, head and optimizer are this program's. README.md says
+ * what it shows. */
 #include "fill.h"
 #include "options.h"
 #include "report.h"
@@ -13,15 +14,17 @@ static const struct {
     const char *name;
     setting settings[MAX_SETTINGS];
 } compared[] = {
-    { "none", { { "recompute_granularity", "none" } } },
-    { "selective", { { "recompute_granularity", "selective" } } },
-    { "full/uniform", { { "recompute_granularity", "full" }, { "recompute_method", "uniform" }, { "recompute_num_layers", "2" } } },
-    { "full/block", { { "recompute_granularity", "full" }, { "recompute_method", "block" }, { "recompute_num_layers", "2" } } },
-    { "full on host",
-      { { "recompute_granularity", "full" }, { "cpu_offloading", "1" }, { "cpu_offloading_num_layers", "3" } } },
-    { "full shared",
-      { { "recompute_granularity", "full" }, { "recompute_method", "uniform" }, { "recompute_num_layers", "1" },
-        { "distribute_saved_activations", "1" } } },
+    {"none", {{"recompute_granularity", "none"}}},
+    {"selective", {{"recompute_granularity", "selective"}}},
+    {"full/uniform",
+     {{"recompute_granularity", "full"}, {"recompute_method", "uniform"}, {"recompute_num_layers", "2"}}},
+    {"full/block", {{"recompute_granularity", "full"}, {"recompute_method", "block"}, {"recompute_num_layers", "2"}}},
+    {"full on host", {{"recompute_granularity", "full"}, {"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "3"}}},
+    {"full shared",
+     {{"recompute_granularity", "full"},
+      {"recompute_method", "uniform"},
+      {"recompute_num_layers", "1"},
+      {"distribute_saved_activations", "1"}}},
 };
 enum { COMPARED = sizeof compared / sizeof *compared };
 
@@ -32,9 +35,9 @@ static void with_dropout(setting *to, const setting *from) {
         to[n] = from[n];
         n++;
     }
-    to[n] = (setting){ "hidden_dropout", "0.1" };
-    to[n + 1] = (setting){ "attention_dropout", "0.1" };
-    to[n + 2] = (setting){ NULL, NULL };
+    to[n] = (setting){"hidden_dropout", "0.1"};
+    to[n + 1] = (setting){"attention_dropout", "0.1"};
+    to[n + 2] = (setting){NULL, NULL};
 }
 
 typedef struct task {
@@ -46,7 +49,8 @@ static int compare_settings(const task *k, const rank *self) {
     const options *o = k->o;
     result results[COMPARED];
     memset(results, 0, sizeof results);
-    /* The last needs a group whose ranks all have the whole hidden state, which they share then while it waits for backward. */
+    /* The last needs a group whose ranks all have the whole hidden state, which they share then while it waits for
+     * backward. */
     size_t rows = self->size > 1 && !self->sequence_parallel ? COMPARED : COMPARED - 1;
     for (size_t i = 0; i < rows; i++) {
         result *r = &results[i];
@@ -70,9 +74,11 @@ static int compare_settings(const task *k, const rank *self) {
     int same = report_same(results, rows);
     if (self->number != 0) return same;
     report_progress_end();
-    printf("%d steps from the same seed under each setting, with dropout%s:\n\n", o->compare_steps, self->size > 1 ? "; bytes of one rank" : "");
+    printf("%d steps from the same seed under each setting, with dropout%s:\n\n", o->compare_steps,
+           self->size > 1 ? "; bytes of one rank" : "");
     report_table(results, rows);
-    printf("\n%s\n\n", same ? "The same loss and the same parameters, to the last bit, in every row." : "THE ROWS DIFFER.");
+    printf("\n%s\n\n",
+           same ? "The same loss and the same parameters, to the last bit, in every row." : "THE ROWS DIFFER.");
     fflush(stdout);
     return same;
 }
@@ -84,7 +90,7 @@ static void add_point(curve *c, int step, double loss) {
 
 static void curve_create(curve *c, int steps, int every) {
     size_t room = (size_t)(steps / every) + 2;
-    *c = (curve){ 0, allocate(room, sizeof *c->step), allocate(room, sizeof *c->loss) };
+    *c = (curve){0, allocate(room, sizeof *c->step), allocate(room, sizeof *c->loss)};
 }
 
 static void curve_free(curve *c) {
@@ -107,7 +113,7 @@ static void write_curves(const options *o, const curve *training, const curve *h
 static int train_long(const task *k, const rank *self) {
     const options *o = k->o;
     const int prints = self->number == 0;
-    const setting settings[] = { { "recompute_granularity", "none" }, { NULL, NULL } };
+    const setting settings[] = {{"recompute_granularity", "none"}, {NULL, NULL}};
     trainer t;
     trainer_create(&t, self, k->text, o->threads, o->dtype, settings, o->seed, o->steps);
     baseline *counts = allocate(1, sizeof *counts);
@@ -135,10 +141,11 @@ static int train_long(const task *k, const rank *self) {
     model_hash(&t.model, &size);
     if (prints) {
         report_progress_end();
-        printf("%d steps of %d x %d bytes, %zu parameters, in %.0f s: held-out loss %.4f at the start, %.4f at the end\n", o->steps, COUNT, SEQ,
-               size, seconds() - start, held_out.loss[0], end);
-        printf("counting baseline under the same masks (byte before where visible, frequency elsewhere): %.4f, %s\n\n", to_beat,
-               below ? "beaten" : "NOT BEATEN");
+        printf(
+            "%d steps of %d x %d bytes, %zu parameters, in %.0f s: held-out loss %.4f at the start, %.4f at the end\n",
+            o->steps, COUNT, SEQ, size, seconds() - start, held_out.loss[0], end);
+        printf("counting baseline under the same masks (byte before where visible, frequency elsewhere): %.4f, %s\n\n",
+               to_beat, below ? "beaten" : "NOT BEATEN");
     }
     fill_passages(prints ? stdout : NULL, &t);
     if (prints) write_curves(o, &training, &held_out, to_beat);
@@ -165,12 +172,15 @@ int main(int argc, char **argv) {
     corpus text;
     corpus_load(&text, o.text, SEQ);
     if (number == 0) {
-        printf("libmdlm %s, %s, %zu bytes of text, one in %d held out", mdlm_version(), o.dtype, text.size, HELD_OUT_EVERY);
-        if (o.ranks > 1) printf("; %d ranks: %s%s", o.ranks, processes > 1 ? "processes" : "threads", o.sequence_parallel ? ", sequence parallel" : "");
+        printf("libmdlm %s, %s, %zu bytes of text, one in %d held out", mdlm_version(), o.dtype, text.size,
+               HELD_OUT_EVERY);
+        if (o.ranks > 1)
+            printf("; %d ranks: %s%s", o.ranks, processes > 1 ? "processes" : "threads",
+                   o.sequence_parallel ? ", sequence parallel" : "");
         printf("\n\n");
         fflush(stdout);
     }
-    task k = { &o, &text };
+    task k = {&o, &text};
     int good = group_run(o.ranks, o.sequence_parallel, run_rank, &k);
     corpus_free(&text);
     return good ? EXIT_SUCCESS : EXIT_FAILED;

@@ -1,8 +1,9 @@
-/* The output head's matmul: every line of c is a sum of lines of b, four at a time. The innermost loop runs along lines and reorders no
-   sum, so that compilers vectorise it without -ffast-math. */
+/* The output head's matmul: every line of c is a sum of lines of b, four at a time. The innermost loop runs along lines
+   and reorders no sum, so that compilers vectorise it without -ffast-math. */
 #include "matmul.h"
 
-void matmul(float *restrict c, const float *restrict a, const float *restrict b, size_t rows, size_t inner, size_t columns) {
+void matmul(float *restrict c, const float *restrict a, const float *restrict b, size_t rows, size_t inner,
+            size_t columns) {
     for (size_t i = 0; i < rows; i++) {
         float *restrict to = c + i * columns;
         const float *restrict factor = a + i * inner;

@@ -5,13 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* About a million parameters: 3 x 13 hidden^2 in the block, 2 x 257 hidden around it. Heads are four, for up to four ranks. Sequences are short and steps are few, so positions
-   turn faster and initial weights are larger than by default: attention then finds the neighbouring bytes several times sooner. */
+/* About a million parameters: 3 x 13 hidden^2 in the block, 2 x 257 hidden around it. Heads are four, for up to four
+   ranks. Sequences are short and steps are few, so positions turn faster and initial weights are larger than by
+   default: attention then finds the neighbouring bytes several times sooner. */
 static const setting architecture[] = {
-    { "num_layers", "3" },           { "hidden_size", "160" },       { "num_attention_heads", "4" }, { "ffn_hidden_size", "480" },
-    { "normalization", "RMSNorm" },  { "qk_layernorm", "1" },        { "activation_func", "swiglu" }, { "add_bias_linear", "0" },
-    { "position_embedding_type", "rope" }, { "rotary_base", "100" }, { "attention_mask_type", "no_mask" }, { "init_method_std", "0.05" },
-    { NULL, NULL },
+    {"num_layers", "3"},
+    {"hidden_size", "160"},
+    {"num_attention_heads", "4"},
+    {"ffn_hidden_size", "480"},
+    {"normalization", "RMSNorm"},
+    {"qk_layernorm", "1"},
+    {"activation_func", "swiglu"},
+    {"add_bias_linear", "0"},
+    {"position_embedding_type", "rope"},
+    {"rotary_base", "100"},
+    {"attention_mask_type", "no_mask"},
+    {"init_method_std", "0.05"},
+    {NULL, NULL},
 };
 
 static void configure(mdlm_config *config, const setting *settings) {
@@ -45,8 +55,8 @@ static void list_parameters(model *m) {
     int64_t of_block = 0;
     CHECK(mdlm_param_count(m->block, &of_block));
     m->parameters = allocate(2 + (size_t)of_block, sizeof *m->parameters);
-    m->parameters[0] = (parameter){ m->embedding, m->embedding_grad, MDLM_DTYPE_F32, INPUTS * m->hidden, 0, 0 };
-    m->parameters[1] = (parameter){ m->head, m->head_grad, MDLM_DTYPE_F32, m->hidden * BYTES, 1, 0 };
+    m->parameters[0] = (parameter){m->embedding, m->embedding_grad, MDLM_DTYPE_F32, INPUTS * m->hidden, 0, 0};
+    m->parameters[1] = (parameter){m->head, m->head_grad, MDLM_DTYPE_F32, m->hidden * BYTES, 1, 0};
     m->parameter_count = 2;
     for (int64_t i = 0; i < of_block; i++) {
         mdlm_param_desc desc = MDLM_PARAM_DESC_INIT;
@@ -54,13 +64,13 @@ static void list_parameters(model *m) {
         CHECK(mdlm_param_info(m->block, i, &desc));
         CHECK(mdlm_param_data(m->block, i, &stored, &grad));
         if (desc.grad_dtype != MDLM_DTYPE_F32) die(EXIT_FAILED, "%s: its gradient is not float32", desc.name);
-        m->parameters[m->parameter_count++] =
-            (parameter){ stored, grad, desc.dtype, (size_t)desc.grad_bytes / sizeof(float), desc.ndim == 2, desc.partition_dim >= 0 };
+        m->parameters[m->parameter_count++] = (parameter){
+            stored, grad, desc.dtype, (size_t)desc.grad_bytes / sizeof(float), desc.ndim == 2, desc.partition_dim >= 0};
     }
 }
 
-void model_create(model *m, const rank *self, int threads, const char *dtype, size_t seq, size_t count, const setting *settings,
-                  uint64_t seed) {
+void model_create(model *m, const rank *self, int threads, const char *dtype, size_t seq, size_t count,
+                  const setting *settings, uint64_t seed) {
     memset(m, 0, sizeof *m);
     m->self = self;
     m->max_seq = seq;
@@ -92,8 +102,8 @@ void model_destroy(model *m) {
     mdlm_tape_destroy(m->tape);
     mdlm_block_destroy(m->block);
     mdlm_context_destroy(m->context);
-    void *const ours[] = { m->embedding, m->embedding_grad, m->head, m->head_grad, m->parameters, m->x, m->y, m->dy, m->dx,
-                           m->part,      m->features,       m->logits, m->turned };
+    void *const ours[] = {m->embedding, m->embedding_grad, m->head,     m->head_grad, m->parameters, m->x, m->y, m->dy,
+                          m->dx,        m->part,           m->features, m->logits,    m->turned};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) free(ours[i]);
     memset(m, 0, sizeof *m);
 }
@@ -140,21 +150,21 @@ static void get_row(const model *m, const void *array, size_t n, float *row) {
     }
 }
 
-/* With sequence parallelism the block takes and gives this rank's part of the sequence, which in [s, b, h] is in one piece. Everything around
-   the block is done on all ranks, in full: so a part goes in, and all parts are gathered from what comes out. */
+/* With sequence parallelism the block takes and gives this rank's part of the sequence, which in [s, b, h] is in one
+   piece. Everything around the block is done on all ranks, in full: so a part goes in, and all parts are gathered from
+   what comes out. */
 static const void *own_part(const model *m, const void *array, size_t tokens) {
     if (!m->self->sequence_parallel) return array;
     size_t element = m->dtype == MDLM_DTYPE_BF16 ? sizeof(uint16_t) : sizeof(float);
     return (const char *)array + (size_t)m->self->number * (tokens / (size_t)m->self->size) * m->hidden * element;
 }
 
-static void *room_for_part(const model *m, void *array) {
-    return m->self->sequence_parallel ? m->part : array;
-}
+static void *room_for_part(const model *m, void *array) { return m->self->sequence_parallel ? m->part : array; }
 
 static void gather_parts(const model *m, void *array, size_t tokens) {
     if (!m->self->sequence_parallel) return;
-    CHECK(mdlm_comm_all_gather(m->self->comm, m->part, array, (int64_t)(tokens / (size_t)m->self->size * m->hidden), m->dtype, 0));
+    CHECK(mdlm_comm_all_gather(m->self->comm, m->part, array, (int64_t)(tokens / (size_t)m->self->size * m->hidden),
+                               m->dtype, 0));
 }
 
 static mdlm_batch batch_of(const sample *s) {

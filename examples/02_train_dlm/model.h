@@ -14,12 +14,12 @@ typedef struct setting {
 
 /* One array that the optimizer moves. */
 typedef struct parameter {
-    void *stored;     /* where the model reads it, in dtype */
+    void *stored; /* where the model reads it, in dtype */
     const float *grad;
     mdlm_dtype dtype; /* F32 or BF16 */
     size_t count;
-    int decays;       /* weight decay is for matrices */
-    int split;        /* each rank has a part of it; else all ranks have the same */
+    int decays; /* weight decay is for matrices */
+    int split;  /* each rank has a part of it; else all ranks have the same */
 } parameter;
 
 typedef struct model {
@@ -33,15 +33,18 @@ typedef struct model {
     float *head, *head_grad;           /* [hidden, BYTES] */
     parameter *parameters;             /* ours first, then the block's */
     size_t parameter_count;
-    void *x, *y, *dy, *dx; /* the block's input, output and their gradients, in dtype; [s, b, hidden], on every rank all of it */
-    void *part;            /* the block's output, or the gradient of its input, for this rank's part of the sequence */
-    float *features;       /* the block's output where a byte is masked: [masked, hidden] */
-    float *logits;         /* [masked, BYTES], then their gradient */
-    float *turned;         /* a transposed matrix */
+    void *x, *y, *dy,
+        *dx;    /* the block's input, output and their gradients, in dtype; [s, b, hidden], on every rank all of it */
+    void *part; /* the block's output, or the gradient of its input, for this rank's part of the sequence */
+    float *features; /* the block's output where a byte is masked: [masked, hidden] */
+    float *logits;   /* [masked, BYTES], then their gradient */
+    float *turned;   /* a transposed matrix */
 } model;
 
-/* self stays where it is as long as the model lives. settings: more of the block's, on top of those of the architecture; ended by a NULL key. */
-void model_create(model *m, const rank *self, int threads, const char *dtype, size_t seq, size_t count, const setting *settings, uint64_t seed);
+/* self stays where it is as long as the model lives. settings: more of the block's, on top of those of the
+ * architecture; ended by a NULL key. */
+void model_create(model *m, const rank *self, int threads, const char *dtype, size_t seq, size_t count,
+                  const setting *settings, uint64_t seed);
 void model_destroy(model *m);
 size_t model_size(const model *m); /* number of parameters on this rank */
 /* Of all parameters in full, the same on all ranks, which call it together. size (NULL allowed) gets their number. */

@@ -11,9 +11,11 @@
 #include <sys/stat.h>
 
 static const char usage[] =
-    "usage: train_dlm [--text FILE] [--steps N] [--compare-steps N] [--threads N] [--dtype f32|bf16] [--out DIR] [--seed N]\n"
+    "usage: train_dlm [--text FILE] [--steps N] [--compare-steps N] [--threads N] [--dtype f32|bf16] [--out DIR] "
+    "[--seed N]\n"
     "                 [--tensor-model-parallel-size T] [--sequence-parallel]\n"
-    "Trains a small diffusion language model on bytes: briefly under five recompute settings, which must end in the same\n"
+    "Trains a small diffusion language model on bytes: briefly under five recompute settings, which must end in the "
+    "same\n"
     "parameters to the bit, then for --steps steps, which must end below what counting can do. 0 steps skip a part.\n"
     "The block runs on T ranks (1, 2 or 4): threads, or the processes that mpirun has started.\n";
 
@@ -22,12 +24,13 @@ static uint64_t number(const char *name, const char *text, uint64_t largest) {
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value > largest)
-        die(EXIT_USAGE, "%s: expected a whole number from 0 to %llu, got \"%s\"", name, (unsigned long long)largest, text);
+        die(EXIT_USAGE, "%s: expected a whole number from 0 to %llu, got \"%s\"", name, (unsigned long long)largest,
+            text);
     return value;
 }
 
 options options_read(int argc, char **argv) {
-    options o = { NULL, "f32", ".", 1200, 30, 0, 0, 0, 1 };
+    options o = {NULL, "f32", ".", 1200, 30, 0, 0, 0, 1};
     for (int i = 1; i < argc; i += 2) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(name, "--help") == 0) {
@@ -39,8 +42,9 @@ options options_read(int argc, char **argv) {
             i--; /* it has no value */
             continue;
         }
-        static const char *const names[] = { "--text", "--steps", "--compare-steps", "--threads", "--dtype", "--out",
-                                             "--tensor-model-parallel-size", "--seed" };
+        static const char *const names[] = {
+            "--text", "--steps", "--compare-steps", "--threads", "--dtype", "--out", "--tensor-model-parallel-size",
+            "--seed"};
         enum { NAMES = sizeof names / sizeof *names };
         size_t which = 0;
         while (which < NAMES && strcmp(name, names[which]) != 0) which++;
@@ -57,12 +61,16 @@ options options_read(int argc, char **argv) {
         default: o.seed = number(name, value, UINT64_MAX); break;
         }
     }
-    if (strcmp(o.dtype, "f32") != 0 && strcmp(o.dtype, "bf16") != 0) die(EXIT_USAGE, "--dtype: expected f32 or bf16, got \"%s\"", o.dtype);
+    if (strcmp(o.dtype, "f32") != 0 && strcmp(o.dtype, "bf16") != 0)
+        die(EXIT_USAGE, "--dtype: expected f32 or bf16, got \"%s\"", o.dtype);
     int number_of_process = 0, processes = group_processes(&number_of_process);
     if (processes > 1 && o.ranks != 0 && o.ranks != processes)
-        die(EXIT_USAGE, "--tensor-model-parallel-size: expected %d, the number of processes that were started, or none, got %d", processes, o.ranks);
+        die(EXIT_USAGE,
+            "--tensor-model-parallel-size: expected %d, the number of processes that were started, or none, got %d",
+            processes, o.ranks);
     if (o.ranks == 0) o.ranks = processes;
-    if (o.ranks != 1 && o.ranks != 2 && o.ranks != 4) die(EXIT_USAGE, "--tensor-model-parallel-size: expected 1, 2 or 4, got %d", o.ranks);
+    if (o.ranks != 1 && o.ranks != 2 && o.ranks != 4)
+        die(EXIT_USAGE, "--tensor-model-parallel-size: expected 1, 2 or 4, got %d", o.ranks);
     if (o.ranks == 1) o.sequence_parallel = 0; /* one rank has the whole sequence */
     struct stat info;
     if (stat(o.out, &info) != 0 || !S_ISDIR(info.st_mode)) die(EXIT_USAGE, "--out: \"%s\" is not a folder", o.out);

@@ -28,7 +28,8 @@ typedef struct curve {
     double *loss;
 } curve;
 
-/* Writes "step,training loss,held-out loss", empty where there is none of one kind; 0 when the file cannot be written. */
+/* Writes "step,training loss,held-out loss", empty where there is none of one kind; 0 when the file cannot be written.
+ */
 int report_csv(const char *path, const curve *training, const curve *held_out);
 /* Writes an SVG of training and held-out loss with the baseline as a line; 0 when the file cannot be written. */
 int report_svg(const char *path, const curve *training, const curve *held_out, double baseline);

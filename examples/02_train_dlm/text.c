@@ -26,9 +26,7 @@ static void append_file(corpus *text, const char *path) {
     fclose(file);
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 /* GPL, LGPL and GFDL are links to their newest versions: skipped, or those would count twice. */
 static void append_licenses(corpus *text) {
@@ -69,7 +67,8 @@ void corpus_load(corpus *text, const char *path, size_t seq) {
     text->seq = seq;
     text->groups = text->size / (seq * HELD_OUT_EVERY);
     if (text->groups == 0)
-        die(EXIT_USAGE, "--text: %s has %zu bytes, at least %zu are needed", path ? path : LICENSES, text->size, seq * HELD_OUT_EVERY);
+        die(EXIT_USAGE, "--text: %s has %zu bytes, at least %zu are needed", path ? path : LICENSES, text->size,
+            seq * HELD_OUT_EVERY);
 }
 
 void corpus_free(corpus *text) {

@@ -4,8 +4,9 @@
 
 #include "util.h"
 
-/* The text is cut into groups of HELD_OUT_EVERY blocks of seq bytes. The last block of each group is held out; training reads windows
-   that begin anywhere within the others of a group. So both parts come from everywhere in the text and never overlap. */
+/* The text is cut into groups of HELD_OUT_EVERY blocks of seq bytes. The last block of each group is held out; training
+   reads windows that begin anywhere within the others of a group. So both parts come from everywhere in the text and
+   never overlap. */
 enum { HELD_OUT_EVERY = 10 };
 
 typedef struct corpus {

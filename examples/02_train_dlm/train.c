@@ -3,12 +3,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Twice the rate learns as well, but blows up differences of rounding: runs on one rank and on two would part within a hundred steps. */
+/* Twice the rate learns as well, but blows up differences of rounding: runs on one rank and on two would part within a
+ * hundred steps. */
 static const double peak_rate = 1.5e-3, last_rate = 1e-4;
 static const int warmup = 150;
 
-void trainer_create(trainer *t, const rank *self, const corpus *text, int threads, const char *dtype, const setting *settings, uint64_t seed,
-                    int steps) {
+void trainer_create(trainer *t, const rank *self, const corpus *text, int threads, const char *dtype,
+                    const setting *settings, uint64_t seed, int steps) {
     memset(t, 0, sizeof *t);
     model_create(&t->model, self, threads, dtype, SEQ, COUNT, settings, seed);
     adamw_create(&t->optimizer, &t->model);
@@ -40,7 +41,8 @@ static double learning_rate(int step, int steps) {
 double trainer_step(trainer *t, mdlm_tape_stats *stats) {
     double shift = rng_uniform(&t->generator);
     for (size_t j = 0; j < COUNT; j++)
-        sample_hide(&t->sample, j, corpus_training_window(t->text, &t->generator), level_of(shift, j, COUNT), &t->generator);
+        sample_hide(&t->sample, j, corpus_training_window(t->text, &t->generator), level_of(shift, j, COUNT),
+                    &t->generator);
     sample_weigh(&t->sample);
     double loss = model_gradients(&t->model, &t->sample, t->seed, (uint32_t)t->step, stats);
     adamw_step(&t->optimizer, learning_rate(t->step, t->steps));

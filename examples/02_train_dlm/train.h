@@ -4,7 +4,11 @@
 
 #include "adamw.h"
 
-enum { SEQ = 64, COUNT = 16, EVALUATIONS = 16 }; /* tokens of a sequence, sequences of a step, samples of an evaluation */
+enum {
+    SEQ = 64,
+    COUNT = 16,
+    EVALUATIONS = 16
+}; /* tokens of a sequence, sequences of a step, samples of an evaluation */
 
 typedef struct trainer {
     model model;
@@ -17,8 +21,8 @@ typedef struct trainer {
 } trainer;
 
 /* self stays where it is as long as the trainer lives. Every rank has a whole trainer and does the same with it. */
-void trainer_create(trainer *t, const rank *self, const corpus *text, int threads, const char *dtype, const setting *settings, uint64_t seed,
-                    int steps);
+void trainer_create(trainer *t, const rank *self, const corpus *text, int threads, const char *dtype,
+                    const setting *settings, uint64_t seed, int steps);
 void trainer_destroy(trainer *t);
 
 /* One step; returns its loss. */

@@ -13,9 +13,7 @@
 static atomic_flag dying = ATOMIC_FLAG_INIT;
 static int quiet = 0;
 
-void die_quietly(void) {
-    quiet = 1;
-}
+void die_quietly(void) { quiet = 1; }
 
 void die(int code, const char *format, ...) {
     while (atomic_flag_test_and_set(&dying)) pause(); /* the process ends under us */
@@ -33,11 +31,13 @@ void die(int code, const char *format, ...) {
 }
 
 void check_status(mdlm_status status, const char *call) {
-    if (status != MDLM_OK) die(EXIT_FAILED, "%.*s: %s: %s", (int)strcspn(call, "("), call, mdlm_status_name(status), mdlm_last_error());
+    if (status != MDLM_OK)
+        die(EXIT_FAILED, "%.*s: %s: %s", (int)strcspn(call, "("), call, mdlm_status_name(status), mdlm_last_error());
 }
 
 void *allocate(size_t count, size_t size) {
-    if (size != 0 && count > (SIZE_MAX - 63) / size) die(EXIT_FAILED, "%zu x %zu bytes do not fit into memory", count, size);
+    if (size != 0 && count > (SIZE_MAX - 63) / size)
+        die(EXIT_FAILED, "%zu x %zu bytes do not fit into memory", count, size);
     size_t bytes = (count * size + 63) / 64 * 64;
     if (bytes == 0) bytes = 64;
     void *memory = aligned_alloc(64, bytes);
@@ -46,7 +46,7 @@ void *allocate(size_t count, size_t size) {
 }
 
 rng rng_stream(uint64_t seed, uint64_t purpose) {
-    rng generator = { seed };
+    rng generator = {seed};
     generator.state = rng_next(&generator) ^ (purpose * 0xd1342543de82ef95u);
     return generator;
 }
@@ -58,13 +58,9 @@ uint64_t rng_next(rng *generator) {
     return z ^ (z >> 31);
 }
 
-double rng_uniform(rng *generator) {
-    return (double)(rng_next(generator) >> 11) * 0x1p-53;
-}
+double rng_uniform(rng *generator) { return (double)(rng_next(generator) >> 11) * 0x1p-53; }
 
-size_t rng_below(rng *generator, size_t limit) {
-    return (size_t)(rng_uniform(generator) * (double)limit);
-}
+size_t rng_below(rng *generator, size_t limit) { return (size_t)(rng_uniform(generator) * (double)limit); }
 
 float rng_normal(rng *generator) {
     double radius = sqrt(-2.0 * log(1.0 - rng_uniform(generator)));

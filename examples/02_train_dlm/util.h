@@ -8,20 +8,24 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* One line on stderr, then exit; of several ranks in one process the first that comes here. A program may do that; libmdlm never does. */
+/* One line on stderr, then exit; of several ranks in one process the first that comes here. A program may do that;
+ * libmdlm never does. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-_Noreturn void die(int code, const char *format, ...);
+_Noreturn void
+die(int code, const char *format, ...);
 
-/* This process is not the first of several: it leaves what is wrong for all of them, EXIT_USAGE, for the first to say. */
+/* This process is not the first of several: it leaves what is wrong for all of them, EXIT_USAGE, for the first to say.
+ */
 void die_quietly(void);
 
 /* Every call of the library goes through this. */
 #define CHECK(call) check_status((call), #call)
 void check_status(mdlm_status status, const char *call);
 
-/* count * size zeroed bytes, aligned to 64, a line of the cache (the library asks for the size of an element); never NULL. */
+/* count * size zeroed bytes, aligned to 64, a line of the cache (the library asks for the size of an element); never
+ * NULL. */
 void *allocate(size_t count, size_t size);
 
 /* splitmix64: one 64-bit word of state, the same numbers on every machine. */

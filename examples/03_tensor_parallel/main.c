@@ -1,4 +1,5 @@
-/* One step of a block whose layers are split over ranks, which are connected in ways that a trainer may have already. README.md says more. */
+/* One step of a block whose layers are split over ranks, which are connected in ways that a trainer may have already.
+ * README.md says more. */
 #define _POSIX_C_SOURCE 200809L
 #include "ranks.h"
 
@@ -7,17 +8,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void die_at_once(void) {
-    raise(SIGKILL);
-}
+static void die_at_once(void) { raise(SIGKILL); }
 
-static void stay_away(void) {
-    sleep(2);
-}
+static void stay_away(void) { sleep(2); }
 
 /* What the others see of a rank that fails: an error, in time. */
 static int show_failure(const char *name, void (*fail)(void), int64_t timeout_ms) {
-    const step_options options = { 0, timeout_ms, fail };
+    const step_options options = {0, timeout_ms, fail};
     step_result result;
     const mdlm_status status = run_processes(2, &options, &result);
     printf("%-36s rank 0 gets %s: %s\n", name, mdlm_status_name(status), mdlm_last_error());
@@ -25,7 +22,7 @@ static int show_failure(const char *name, void (*fail)(void), int64_t timeout_ms
 }
 
 int main(void) {
-    const step_options whole = { 0, 60000, NULL }, parts = { 1, 60000, NULL };
+    const step_options whole = {0, 60000, NULL}, parts = {1, 60000, NULL};
     step_result one, seen;
     mdlm_status status = step_run(NULL, &whole, &one);
     int good = step_report("one rank", status, &one, &one);

@@ -12,14 +12,15 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 
-    step_options options = { 0, 60000, NULL };
+    step_options options = {0, 60000, NULL};
     step_result one, seen;
     mdlm_status status = step_run(NULL, &options, &one); /* each process alone */
     if (rank == 0) good &= step_report("one rank", status, &one, &one);
     if (status == MDLM_OK) status = mdlm_comm_create_mpi(MPI_COMM_WORLD, &comm);
     for (; status == MDLM_OK && options.sequence_parallel < 2; options.sequence_parallel++) {
         char name[64];
-        snprintf(name, sizeof name, "%d processes over MPI%s", size, options.sequence_parallel ? ", seq. parallel" : "");
+        snprintf(name, sizeof name, "%d processes over MPI%s", size,
+                 options.sequence_parallel ? ", seq. parallel" : "");
         status = step_run(comm, &options, &seen);
         if (rank == 0) good &= step_report(name, status, &seen, &one);
     }

@@ -36,7 +36,7 @@ mdlm_status run_threads(int size, const step_options *options, step_result *resu
     if (status != MDLM_OK) return status;
     int begun = 0;
     for (; begun < size; begun++) {
-        ranks[begun] = (rank_thread){ .comm = comms[begun], .options = options };
+        ranks[begun] = (rank_thread){.comm = comms[begun], .options = options};
         if (pthread_create(&ranks[begun].handle, NULL, run_rank, &ranks[begun]) != 0) break;
     }
     if (begun < size) {
@@ -56,7 +56,8 @@ mdlm_status run_threads(int size, const step_options *options, step_result *resu
     return status;
 }
 
-static mdlm_status run_process(int rank, int size, const int *sockets, const step_options *options, step_result *result) {
+static mdlm_status run_process(int rank, int size, const int *sockets, const step_options *options,
+                               step_result *result) {
     mdlm_comm *comm = NULL;
     mdlm_status status = sockets_comm(rank, size, sockets, &comm);
     if (status != MDLM_OK) return status;
@@ -96,7 +97,8 @@ mdlm_status run_processes(int size, const step_options *options, step_result *re
             for (int p = 0; p < size; p++)
                 if (q != r && q != p) close(ends[q][p]);
         const mdlm_status status = run_process(r, size, ends[r], options, result);
-        if (status != MDLM_OK && options->before_backward == NULL) fprintf(stderr, "rank %d: %s\n", r, mdlm_last_error());
+        if (status != MDLM_OK && options->before_backward == NULL)
+            fprintf(stderr, "rank %d: %s\n", r, mdlm_last_error());
         _exit(status == MDLM_OK ? 0 : 1);
     }
     for (int q = 1; q < size; q++)

@@ -32,17 +32,17 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Sends `bytes` from[r] to every rank r and receives as many to[r] from it. In both directions at once: with every rank sending first, they would
-   all wait for each other as soon as the data is larger than the sockets' buffers. Returns when all is done, the time is over, or a rank has gone;
-   then nothing touches the buffers any more. */
+/* Sends `bytes` from[r] to every rank r and receives as many to[r] from it. In both directions at once: with every rank
+   sending first, they would all wait for each other as soon as the data is larger than the sockets' buffers. Returns
+   when all is done, the time is over, or a rank has gone; then nothing touches the buffers any more. */
 static mdlm_status exchange(group *g, const void *const *from, void *const *to, size_t bytes, int64_t deadline) {
-    size_t sent[MOST_RANKS] = { 0 }, got[MOST_RANKS] = { 0 };
+    size_t sent[MOST_RANKS] = {0}, got[MOST_RANKS] = {0};
     for (;;) {
         struct pollfd wait[MOST_RANKS];
         int open = 0, last = 0;
         for (int r = 0; r < g->size; r++) {
             const short events = (short)((sent[r] < bytes ? POLLOUT : 0) | (got[r] < bytes ? POLLIN : 0));
-            wait[r] = (struct pollfd){ r == g->rank || events == 0 ? -1 : g->sockets[r], events, 0 };
+            wait[r] = (struct pollfd){r == g->rank || events == 0 ? -1 : g->sockets[r], events, 0};
             if (wait[r].fd >= 0) open = 1, last = r;
         }
         if (!open) return MDLM_OK;
@@ -58,7 +58,8 @@ static mdlm_status exchange(group *g, const void *const *from, void *const *to, 
                 else if (n == 0 || (errno != EAGAIN && errno != EINTR)) return failed("has left the group", r);
             }
             if (sent[r] < bytes) {
-                const ssize_t n = send(g->sockets[r], (const char *)from[r] + sent[r], bytes - sent[r], MSG_DONTWAIT | MSG_NOSIGNAL);
+                const ssize_t n =
+                    send(g->sockets[r], (const char *)from[r] + sent[r], bytes - sent[r], MSG_DONTWAIT | MSG_NOSIGNAL);
                 if (n > 0) sent[r] += (size_t)n;
                 else if (n < 0 && errno != EAGAIN && errno != EINTR) return failed("has left the group", r);
             }
@@ -68,7 +69,7 @@ static mdlm_status exchange(group *g, const void *const *from, void *const *to, 
 
 /* Ranks that do not make the same call would read each other's data as something else. */
 static mdlm_status same_call(group *g, int kind, int64_t count, mdlm_dtype dtype, int64_t deadline) {
-    int64_t mine[3] = { kind, count, dtype }, theirs[MOST_RANKS][3];
+    int64_t mine[3] = {kind, count, dtype}, theirs[MOST_RANKS][3];
     const void *from[MOST_RANKS];
     void *to[MOST_RANKS];
     for (int r = 0; r < g->size; r++) from[r] = mine, to[r] = theirs[r];
@@ -79,9 +80,7 @@ static mdlm_status same_call(group *g, int kind, int64_t count, mdlm_dtype dtype
     return status;
 }
 
-static size_t size_of(mdlm_dtype dtype) {
-    return dtype == MDLM_DTYPE_F64 ? 8 : dtype == MDLM_DTYPE_F32 ? 4 : 2;
-}
+static size_t size_of(mdlm_dtype dtype) { return dtype == MDLM_DTYPE_F64 ? 8 : dtype == MDLM_DTYPE_F32 ? 4 : 2; }
 
 /* Element i of the ranks' arrays, as float32 or float64. */
 static double load(const void *array, size_t i, mdlm_dtype dtype) {
@@ -102,12 +101,14 @@ static void store(void *array, size_t i, mdlm_dtype dtype, double value) {
         const float narrow = (float)value;
         uint32_t bits;
         memcpy(&bits, &narrow, sizeof bits);
-        ((uint16_t *)array)[i] = (uint16_t)(narrow != narrow ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        ((uint16_t *)array)[i] =
+            (uint16_t)(narrow != narrow ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
     }
 }
 
 /* In the order of ranks, so that all of them get the same bits. */
-static void reduce(const group *g, const void *const *parts, void *to, size_t count, mdlm_dtype dtype, mdlm_reduce_op op) {
+static void reduce(const group *g, const void *const *parts, void *to, size_t count, mdlm_dtype dtype,
+                   mdlm_reduce_op op) {
     for (size_t i = 0; i < count; i++) {
         double all = load(parts[0], i, dtype);
         for (int r = 1; r < g->size; r++) {
@@ -120,10 +121,10 @@ static void reduce(const group *g, const void *const *parts, void *to, size_t co
     }
 }
 
-/* What rank r gets of this rank is at send + r * stride; all that is for this rank is reduced into recv. Every rank sends to every other: for more
-   than a few ranks, pass parts around a ring instead. */
-static mdlm_status reduce_from_all(group *g, int kind, const void *send, size_t stride, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op,
-                                   int64_t timeout_ms) {
+/* What rank r gets of this rank is at send + r * stride; all that is for this rank is reduced into recv. Every rank
+   sends to every other: for more than a few ranks, pass parts around a ring instead. */
+static mdlm_status reduce_from_all(group *g, int kind, const void *send, size_t stride, void *recv, int64_t count,
+                                   mdlm_dtype dtype, mdlm_reduce_op op, int64_t timeout_ms) {
     const int64_t deadline = now_ms() + timeout_ms;
     const size_t element = size_of(dtype), bytes = (size_t)count * element;
     if (dtype == MDLM_DTYPE_F16) {
@@ -146,19 +147,20 @@ static mdlm_status reduce_from_all(group *g, int kind, const void *send, size_t 
     return status;
 }
 
-static mdlm_status all_reduce(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op, int64_t timeout_ms,
-                              void *stream) {
+static mdlm_status all_reduce(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype,
+                              mdlm_reduce_op op, int64_t timeout_ms, void *stream) {
     (void)stream;
     return reduce_from_all(payload, 10, send, 0, recv, count, dtype, op, timeout_ms);
 }
 
-static mdlm_status reduce_scatter(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op, int64_t timeout_ms,
-                                  void *stream) {
+static mdlm_status reduce_scatter(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype,
+                                  mdlm_reduce_op op, int64_t timeout_ms, void *stream) {
     (void)stream;
     return reduce_from_all(payload, 20, send, (size_t)count * size_of(dtype), recv, count, dtype, op, timeout_ms);
 }
 
-static mdlm_status all_gather(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, int64_t timeout_ms, void *stream) {
+static mdlm_status all_gather(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype,
+                              int64_t timeout_ms, void *stream) {
     (void)stream;
     group *g = payload;
     const int64_t deadline = now_ms() + timeout_ms;
@@ -171,7 +173,8 @@ static mdlm_status all_gather(void *payload, const void *send, void *recv, int64
     return status == MDLM_OK ? exchange(g, from, to, bytes, deadline) : status;
 }
 
-/* Both ends of every socket see its end: this rank's running call, and the calls of all others. From any thread, for it frees nothing. */
+/* Both ends of every socket see its end: this rank's running call, and the calls of all others. From any thread, for it
+ * frees nothing. */
 static void end_group(void *payload) {
     const group *g = payload;
     for (int r = 0; r < g->size; r++) {

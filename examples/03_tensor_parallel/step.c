@@ -4,15 +4,20 @@
 #include <stdio.h>
 
 /* A call that fails ends the step; what there is by then is destroyed at its end. */
-#define TRY(call) do { status = (call); if (status != MDLM_OK) goto done; } while (0)
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        status = (call);                                                                                               \
+        if (status != MDLM_OK) goto done;                                                                              \
+    } while (0)
 
 enum { SEQ = 32, COUNT = 2, HIDDEN = 64, SIZE = SEQ * COUNT * HIDDEN };
 
 static mdlm_status configure(mdlm_config *config, int32_t ranks, int sequence_parallel) {
     static const char *const settings[][2] = {
-        { "num_layers", "2" },         { "hidden_size", "64" },  { "num_attention_heads", "4" },   { "ffn_hidden_size", "192" },
-        { "normalization", "RMSNorm" }, { "qk_layernorm", "1" }, { "activation_func", "swiglu" },  { "add_bias_linear", "0" },
-        { "attention_mask_type", "no_mask" }, { "final_layernorm", "0" }, { "hidden_dropout", "0.1" }, { "recompute_granularity", "full" },
+        {"num_layers", "2"},           {"hidden_size", "64"},        {"num_attention_heads", "4"},
+        {"ffn_hidden_size", "192"},    {"normalization", "RMSNorm"}, {"qk_layernorm", "1"},
+        {"activation_func", "swiglu"}, {"add_bias_linear", "0"},     {"attention_mask_type", "no_mask"},
+        {"final_layernorm", "0"},      {"hidden_dropout", "0.1"},    {"recompute_granularity", "full"},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         mdlm_status status = mdlm_config_set(config, settings[i][0], settings[i][1]);
@@ -82,13 +87,14 @@ mdlm_status step_run(mdlm_comm *comm, const step_options *options, step_result *
     TRY(mdlm_block_backward(block, tape, NULL, dy, dx));
 
     /* Sums over the group: of what is split. What all ranks have counts once. */
-    double same[3] = { squares(y, size), squares(dx, size), 0.0 }, split[3] = { 0.0, 0.0, 0.0 };
+    double same[3] = {squares(y, size), squares(dx, size), 0.0}, split[3] = {0.0, 0.0, 0.0};
     TRY(gradient_squares(block, &split[2], &same[2]));
     for (int i = 0; i < 2 && size < SIZE; i++) {
         split[i] = same[i];
         same[i] = 0.0;
     }
-    if (comm != NULL) TRY(mdlm_comm_all_reduce(comm, split, split, 3, MDLM_DTYPE_F64, MDLM_REDUCE_SUM, options->timeout_ms));
+    if (comm != NULL)
+        TRY(mdlm_comm_all_reduce(comm, split, split, 3, MDLM_DTYPE_F64, MDLM_REDUCE_SUM, options->timeout_ms));
     result->output = sqrt((split[0] + same[0]) / SIZE);
     result->grad_input = sqrt((split[1] + same[1]) / SIZE);
     result->grad = sqrt(split[2] + same[2]);
@@ -100,17 +106,17 @@ done:
     return status;
 }
 
-static int near_to(double a, double b) {
-    return fabs(a - b) <= 1e-5 * fabs(b);
-}
+static int near_to(double a, double b) { return fabs(a - b) <= 1e-5 * fabs(b); }
 
 int step_report(const char *name, mdlm_status status, const step_result *seen, const step_result *one_rank) {
     if (status != MDLM_OK) {
         printf("%-36s %s: %s\n", name, mdlm_status_name(status), mdlm_last_error());
         return 0;
     }
-    const int same = near_to(seen->output, one_rank->output) && near_to(seen->grad_input, one_rank->grad_input) && near_to(seen->grad, one_rank->grad);
-    printf("%-36s |y| %.5f  |dx| %.5f  |gradients| %.3f%s\n", name, seen->output, seen->grad_input, seen->grad, same ? "" : "  DIFFERS");
+    const int same = near_to(seen->output, one_rank->output) && near_to(seen->grad_input, one_rank->grad_input) &&
+                     near_to(seen->grad, one_rank->grad);
+    printf("%-36s |y| %.5f  |dx| %.5f  |gradients| %.3f%s\n", name, seen->output, seen->grad_input, seen->grad,
+           same ? "" : "  DIFFERS");
     fflush(stdout);
     return same;
 }

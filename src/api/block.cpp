@@ -21,7 +21,7 @@ mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_pla
         not_null(out, "out");
         Block &b = block->block;
         *out = new mdlm_plan(Plan(b.config().raw, s, b.engine().device->traits(), b.params().trains(), b.engine().table,
-                                 rotary_table_bytes(b.config(), s.seq_length)));
+                                  rotary_table_bytes(b.config(), s.seq_length)));
     });
 }
 
@@ -64,10 +64,25 @@ mdlm_status mdlm_tape_set_documents(mdlm_tape *tape, const int32_t *cu_seqlens, 
 mdlm_status mdlm_tape_get_stats(const mdlm_tape *tape, mdlm_tape_stats *stats) {
     return call(tape, "tape", [&] {
         const Counts &c = tape->tape.counts;
-        const mdlm_tape_stats s = {sizeof s, c.saved_bytes, c.host_bytes, c.high_water_bytes, c.forward_ops, c.forward_flops, c.backward_ops,
-                                   c.backward_flops, c.replayed_ops, c.replayed_flops, c.replayed_matmul_flops, c.forward_collectives,
-                                   c.forward_collective_bytes, c.backward_collectives, c.backward_collective_bytes, c.replayed_collectives,
-                                   c.replayed_collective_bytes, c.gradient_collectives, c.gradient_collective_bytes};
+        const mdlm_tape_stats s = {sizeof s,
+                                   c.saved_bytes,
+                                   c.host_bytes,
+                                   c.high_water_bytes,
+                                   c.forward_ops,
+                                   c.forward_flops,
+                                   c.backward_ops,
+                                   c.backward_flops,
+                                   c.replayed_ops,
+                                   c.replayed_flops,
+                                   c.replayed_matmul_flops,
+                                   c.forward_collectives,
+                                   c.forward_collective_bytes,
+                                   c.backward_collectives,
+                                   c.backward_collective_bytes,
+                                   c.replayed_collectives,
+                                   c.replayed_collective_bytes,
+                                   c.gradient_collectives,
+                                   c.gradient_collective_bytes};
         give(stats, s, "stats");
     });
 }
@@ -76,6 +91,8 @@ mdlm_status mdlm_block_forward(mdlm_block *block, const mdlm_batch *batch, const
     return call(block, "block", [&] { block->block.forward(batch, x, tape != nullptr ? &tape->tape : nullptr, y); });
 }
 
-mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options, const void *dy, void *dx) {
-    return call(block, "block", [&] { block->block.backward(tape != nullptr ? &tape->tape : nullptr, options, dy, dx); });
+mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape, const mdlm_backward_options *options,
+                                const void *dy, void *dx) {
+    return call(block, "block",
+                [&] { block->block.backward(tape != nullptr ? &tape->tape : nullptr, options, dy, dx); });
 }

@@ -15,7 +15,8 @@ mdlm::planner::Chain chain_of(const char *text, size_t length, const char *buf, 
 
 }  // namespace
 
-mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, int64_t label_cap, char *buf, size_t cap, size_t *out_len) {
+mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, int64_t label_cap, char *buf,
+                             size_t cap, size_t *out_len) {
     return mdlm::guard([&] {
         const mdlm::planner::Chain chain = chain_of(text, length, buf, cap);
         const auto budget = static_cast<int64_t>(std::min(budget_bytes, uint64_t{INT64_MAX}));  // no plan needs more
@@ -23,7 +24,8 @@ mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_by
     });
 }
 
-mdlm_status mdlm_chain_frontier(const char *text, size_t length, int64_t label_cap, char *buf, size_t cap, size_t *out_len) {
+mdlm_status mdlm_chain_frontier(const char *text, size_t length, int64_t label_cap, char *buf, size_t cap,
+                                size_t *out_len) {
     return mdlm::guard([&] {
         const mdlm::planner::Chain chain = chain_of(text, length, buf, cap);
         mdlm::write_text(to_json(chain, frontier(chain, label_cap)), buf, cap, out_len);

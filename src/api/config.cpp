@@ -14,7 +14,8 @@ namespace {
 void put_back(mdlm_config *to, const mdlm_config &before, const mdlm_config &after, const char *what) {
     const size_t size = to->struct_size;
     if (size < sizeof after) {
-        const auto *old_bytes = reinterpret_cast<const char *>(&before), *new_bytes = reinterpret_cast<const char *>(&after);
+        const auto *old_bytes = reinterpret_cast<const char *>(&before),
+                   *new_bytes = reinterpret_cast<const char *>(&after);
         if (std::memcmp(old_bytes + size, new_bytes + size, sizeof after - size) != 0)
             mdlm::fail(MDLM_ERROR_NOT_FOUND, "%s sets a field that a config of %zu bytes does not have", what, size);
     }
@@ -25,7 +26,9 @@ void put_back(mdlm_config *to, const mdlm_config &before, const mdlm_config &aft
 
 #define MDLM_TEXT(x) #x
 #define MDLM_VALUE(x) MDLM_TEXT(x)
-const char *mdlm_version(void) { return MDLM_VALUE(MDLM_VERSION_MAJOR) "." MDLM_VALUE(MDLM_VERSION_MINOR) "." MDLM_VALUE(MDLM_VERSION_PATCH); }
+const char *mdlm_version(void) {
+    return MDLM_VALUE(MDLM_VERSION_MAJOR) "." MDLM_VALUE(MDLM_VERSION_MINOR) "." MDLM_VALUE(MDLM_VERSION_PATCH);
+}
 #undef MDLM_VALUE
 #undef MDLM_TEXT
 
@@ -33,7 +36,8 @@ int32_t mdlm_api_version(void) { return MDLM_API_VERSION; }
 
 const char *mdlm_status_name(mdlm_status status) {
     switch (status) {
-#define MDLM_NAME(value) case value: return #value
+#define MDLM_NAME(value)                                                                                               \
+    case value: return #value
         MDLM_NAME(MDLM_OK);
         MDLM_NAME(MDLM_ERROR_ARGUMENT);
         MDLM_NAME(MDLM_ERROR_CONFIG);
@@ -64,8 +68,10 @@ void mdlm_set_last_error(const char *text) {
     mdlm::set_last_error(copy);
 }
 
-#define MDLM_INIT_FUNCTION(type) \
-    mdlm_status type##_init(type *p, size_t struct_size) { return mdlm::guard([&] { mdlm::init(p, struct_size, #type); }); }
+#define MDLM_INIT_FUNCTION(type)                                                                                       \
+    mdlm_status type##_init(type *p, size_t struct_size) {                                                             \
+        return mdlm::guard([&] { mdlm::init(p, struct_size, #type); });                                                \
+    }
 MDLM_INIT_FUNCTION(mdlm_config)
 MDLM_INIT_FUNCTION(mdlm_comm_table)
 MDLM_INIT_FUNCTION(mdlm_context_desc)

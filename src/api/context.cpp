@@ -13,15 +13,21 @@ namespace {
 
 void check_desc(const mdlm_context_desc &d) {
     if (d.api_version < 0 || d.api_version > MDLM_API_VERSION)
-        fail(MDLM_ERROR_UNSUPPORTED, "desc.api_version = %d: this library knows up to %d", d.api_version, MDLM_API_VERSION);
+        fail(MDLM_ERROR_UNSUPPORTED, "desc.api_version = %d: this library knows up to %d", d.api_version,
+             MDLM_API_VERSION);
     if (d.device_index != 0) fail(MDLM_ERROR_ARGUMENT, "desc.device_index = %d: expected 0", d.device_index);
-    if (d.num_threads < 0 || d.num_threads > 1024) fail(MDLM_ERROR_ARGUMENT, "desc.num_threads = %d: expected 0 .. 1024", d.num_threads);
-    if (d.threadpool != nullptr && (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1 || d.threadpool->num_threads > 65536))
-        fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: expected parallel_for and num_threads in 1 .. 65536, got num_threads = %d", d.threadpool->num_threads);
+    if (d.num_threads < 0 || d.num_threads > 1024)
+        fail(MDLM_ERROR_ARGUMENT, "desc.num_threads = %d: expected 0 .. 1024", d.num_threads);
+    if (d.threadpool != nullptr &&
+        (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1 || d.threadpool->num_threads > 65536))
+        fail(MDLM_ERROR_ARGUMENT,
+             "desc.threadpool: expected parallel_for and num_threads in 1 .. 65536, got num_threads = %d",
+             d.threadpool->num_threads);
     if (d.matmul < MDLM_MATMUL_AUTO || d.matmul > MDLM_MATMUL_OWN)
         fail(MDLM_ERROR_ARGUMENT, "desc.matmul = %d: expected AUTO (0), ONEDNN (1) or OWN (2)", int(d.matmul));
     if (d.comm_timeout_ms < 0 || d.comm_timeout_ms > longest_timeout_ms)
-        fail(MDLM_ERROR_ARGUMENT, "desc.comm_timeout_ms = %lld: expected 0 .. %lld", (long long)d.comm_timeout_ms, (long long)longest_timeout_ms);
+        fail(MDLM_ERROR_ARGUMENT, "desc.comm_timeout_ms = %lld: expected 0 .. %lld", (long long)d.comm_timeout_ms,
+             (long long)longest_timeout_ms);
     if (d.reserved != 0) fail(MDLM_ERROR_ARGUMENT, "desc.reserved = %d: expected 0", d.reserved);
     const auto complete = [](const mdlm_allocator *a, const char *name) {
         if (a == nullptr) return;
@@ -35,7 +41,8 @@ void check_desc(const mdlm_context_desc &d) {
 std::unique_ptr<Device> make_device(const mdlm_context_desc &d) {
     const Traits traits = traits_of(d.device, d.num_threads);  // refuses what is not built
     if (traits.kind == MDLM_DEVICE_REFERENCE) return make_reference_device();
-    return make_cpu_device(d.threadpool != nullptr ? make_caller_pool(*d.threadpool) : make_own_pool(d.num_threads), d.matmul);
+    return make_cpu_device(d.threadpool != nullptr ? make_caller_pool(*d.threadpool) : make_own_pool(d.num_threads),
+                           d.matmul);
 }
 
 }  // namespace
@@ -117,7 +124,8 @@ mdlm_status mdlm_context_copy(mdlm_context *context, void *destination, const vo
 
 mdlm_status mdlm_context_calibrate(mdlm_context *context, mdlm_dtype dtype) {
     return call(context, "context", [&] {
-        if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64) fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
+        if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64)
+            fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
         context->engine.table = calibrate(context->engine, static_cast<DType>(dtype));
     });
 }
@@ -132,13 +140,15 @@ mdlm_status mdlm_context_set_device_table(mdlm_context *context, const char *tab
         DeviceTable t = device_table(table);
         // The bytes of a context's plans are those of its device.
         if (t.scratch_bytes != 0)
-            fail(MDLM_ERROR_UNSUPPORTED, "device table %.60s: it has a cap of scratch and stands for another device than this context's",
+            fail(MDLM_ERROR_UNSUPPORTED,
+                 "device table %.60s: it has a cap of scratch and stands for another device than this context's",
                  t.name.c_str());
         context->engine.table = std::move(t);
     });
 }
 
-mdlm_status mdlm_context_set_observer(mdlm_context *context, void (*observer)(void *payload, const mdlm_op_event *event), void *payload) {
+mdlm_status mdlm_context_set_observer(mdlm_context *context,
+                                      void (*observer)(void *payload, const mdlm_op_event *event), void *payload) {
     return call(context, "context", [&] {
         context->engine.observer = {observer, observer != nullptr ? payload : nullptr};
     });

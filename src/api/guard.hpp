@@ -9,7 +9,8 @@
 
 namespace mdlm {
 
-// Runs f in the library's floating-point environment; a failure becomes a status and this thread's error line. Reporting allocates nothing.
+// Runs f in the library's floating-point environment; a failure becomes a status and this thread's error line.
+// Reporting allocates nothing.
 template <class F>
 mdlm_status guard(F &&f) noexcept {
     const CallFloats floats;

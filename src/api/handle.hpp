@@ -30,7 +30,7 @@ struct Handle {
 
     std::shared_ptr<Gate> gate;
     Handle *parent;
-    int references = 1;    // the caller's, and one for each child; changed only inside a call
+    int references = 1;  // the caller's, and one for each child; changed only inside a call
     Handle *next_waiting = nullptr;
 };
 
@@ -86,12 +86,13 @@ mdlm_status call(const Handle *handle, const char *name, F &&f) noexcept {
     return status;
 }
 
-// In a child that fork made. A thread that fork left behind may have been inside a call, and then nothing here is to be relied on, or may have held the
-// mutex; so threads of the child exclude each other by its number instead.
+// In a child that fork made. A thread that fork left behind may have been inside a call, and then nothing here is to be
+// relied on, or may have held the mutex; so threads of the child exclude each other by its number instead.
 inline void destroy_inherited(Gate &gate, Handle *h) noexcept {
     if (gate.busy) return;
     const pid_t own = getpid();
-    for (pid_t seen = gate.destroying.load(); seen == own || !gate.destroying.compare_exchange_weak(seen, own); seen = gate.destroying.load())
+    for (pid_t seen = gate.destroying.load(); seen == own || !gate.destroying.compare_exchange_weak(seen, own);
+         seen = gate.destroying.load())
         std::this_thread::yield();
     release(h);
     gate.destroying.store(0);

@@ -11,8 +11,9 @@ struct mdlm_comm {
 
 struct mdlm_context final : mdlm::Handle {
     mdlm_context(std::shared_ptr<mdlm::Gate> gate, std::unique_ptr<mdlm::Device> device, const mdlm_context_desc &desc)
-        : Handle(std::move(gate), nullptr), engine(std::move(device), desc.comm != nullptr ? desc.comm->comm : mdlm::make_self_comm(), desc.comm_timeout_ms, desc.device_allocator,
-                 desc.host_allocator) {}
+        : Handle(std::move(gate), nullptr),
+          engine(std::move(device), desc.comm != nullptr ? desc.comm->comm : mdlm::make_self_comm(),
+                 desc.comm_timeout_ms, desc.device_allocator, desc.host_allocator) {}
     mdlm::Engine engine;
 };
 
@@ -26,7 +27,9 @@ struct mdlm_block final : mdlm::Handle {
 };
 
 struct mdlm_tape final : mdlm::Handle {
-    explicit mdlm_tape(mdlm_block *block) : Handle(block->gate, block), tape(block->block.take_tape()), block(block) { join(*this); }
+    explicit mdlm_tape(mdlm_block *block) : Handle(block->gate, block), tape(block->block.take_tape()), block(block) {
+        join(*this);
+    }
     ~mdlm_tape() override { block->block.give_tape(tape); }
     mdlm::Tape &tape;
     mdlm_block *block;

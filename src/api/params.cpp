@@ -42,7 +42,8 @@ mdlm_status mdlm_param_info(const mdlm_block *block, int64_t index, mdlm_param_d
         d.requires_grad = p.requires_grad;
         for (int i = 0; i < 2; ++i) d.full_shape[i] = p.spec->full[i], d.local_shape[i] = p.spec->local(i, t);
         d.partition_dim = p.spec->partition_dim, d.partition_stride = p.spec->partition_stride;
-        d.dtype = static_cast<mdlm_dtype>(b.params().dtype()), d.grad_dtype = static_cast<mdlm_dtype>(b.params().grad_dtype());
+        d.dtype = static_cast<mdlm_dtype>(b.params().dtype()),
+        d.grad_dtype = static_cast<mdlm_dtype>(b.params().grad_dtype());
         d.offset_bytes = static_cast<uint64_t>(p.offset), d.bytes = static_cast<uint64_t>(p.bytes);
         d.grad_offset_bytes = static_cast<uint64_t>(p.grad_offset), d.grad_bytes = static_cast<uint64_t>(p.grad_bytes);
         give(desc, d, "desc");
@@ -59,7 +60,8 @@ mdlm_status mdlm_param_find(const mdlm_block *block, const char *name, int64_t *
 
 mdlm_status mdlm_param_set_requires_grad(mdlm_block *block, int64_t index, int32_t requires_grad) {
     return call(block, "block", [&] {
-        if (requires_grad != 0 && requires_grad != 1) fail(MDLM_ERROR_ARGUMENT, "requires_grad = %d: expected 0 or 1", requires_grad);
+        if (requires_grad != 0 && requires_grad != 1)
+            fail(MDLM_ERROR_ARGUMENT, "requires_grad = %d: expected 0 or 1", requires_grad);
         block->block.set_requires_grad(index, requires_grad != 0);
     });
 }
@@ -88,7 +90,9 @@ mdlm_status mdlm_params_data(mdlm_block *block, void **params, size_t *params_by
 mdlm_status mdlm_param_data(mdlm_block *block, int64_t index, void **param, void **grad) {
     return call(block, "block", [&] {
         const ParamEntry &p = block->block.params().at(index);
-        if (p.data == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+        if (p.data == nullptr)
+            fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before",
+                 p.name.c_str());
         if (param != nullptr) *param = p.data;
         if (grad != nullptr) *grad = p.grad;
     });
@@ -98,8 +102,8 @@ mdlm_status mdlm_params_init(mdlm_block *block, uint64_t seed) {
     return call(block, "block", [&] { block->block.init_params(seed); });
 }
 
-mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count, mdlm_dtype dtype,
-                             const void *host, size_t bytes) {
+mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part, const int64_t *start,
+                             const int64_t *count, mdlm_dtype dtype, const void *host, size_t bytes) {
     return call(block, "block", [&] {
         not_null(host, "host");
         Params &params = block->block.params();
@@ -109,8 +113,8 @@ mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part,
     });
 }
 
-mdlm_status mdlm_param_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count, mdlm_dtype dtype,
-                            void *host, size_t bytes) {
+mdlm_status mdlm_param_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start,
+                            const int64_t *count, mdlm_dtype dtype, void *host, size_t bytes) {
     return call(block, "block", [&] {
         not_null(host, "host");
         const Params &params = block->block.params();
@@ -119,8 +123,8 @@ mdlm_status mdlm_param_read(mdlm_block *block, int64_t index, const char *part, 
     });
 }
 
-mdlm_status mdlm_param_grad_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start, const int64_t *count, mdlm_dtype dtype,
-                                 void *host, size_t bytes) {
+mdlm_status mdlm_param_grad_read(mdlm_block *block, int64_t index, const char *part, const int64_t *start,
+                                 const int64_t *count, mdlm_dtype dtype, void *host, size_t bytes) {
     return call(block, "block", [&] {
         not_null(host, "host");
         const Params &params = block->block.params();
@@ -151,7 +155,8 @@ mdlm_status mdlm_param_shard_read(mdlm_block *block, int64_t index, const void *
     });
 }
 
-mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, int32_t gradient, mdlm_dtype dtype, void *host, size_t bytes) {
+mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, int32_t gradient, mdlm_dtype dtype, void *host,
+                              size_t bytes) {
     return call(block, "block", [&] {
         const auto find = [&](Statement &statement) {
             if (gradient != 0 && gradient != 1) fail(MDLM_ERROR_ARGUMENT, "gradient = %d: expected 0 or 1", gradient);

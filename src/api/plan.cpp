@@ -21,13 +21,15 @@ Plan make(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target 
 uint64_t u(int64_t v) { return static_cast<uint64_t>(v); }
 
 Storage storage_of(mdlm_storage s) {
-    if (s < MDLM_KEEP || s > MDLM_HOST) fail(MDLM_ERROR_ARGUMENT, "storage = %d: expected one of MDLM_KEEP, _REPLAY, _SHARD, _HOST", s);
+    if (s < MDLM_KEEP || s > MDLM_HOST)
+        fail(MDLM_ERROR_ARGUMENT, "storage = %d: expected one of MDLM_KEEP, _REPLAY, _SHARD, _HOST", s);
     return static_cast<Storage>(s);
 }
 
 }  // namespace
 
-mdlm_status mdlm_plan_create(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, mdlm_plan **out) {
+mdlm_status mdlm_plan_create(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target,
+                             mdlm_plan **out) {
     return guard([&] {
         not_null(out, "out");
         *out = new mdlm_plan(make(config, shape, target, true));
@@ -78,9 +80,10 @@ mdlm_status mdlm_plan_get_layer(const mdlm_plan *plan, int64_t layer, mdlm_plan_
         const ItemPlan &p = b.items[layer];
         const Unit &unit = plan->plan.policies().unit_of(layer);
         const ItemTimes t = plan->plan.times()[layer];
-        const mdlm_plan_layer l = {sizeof l, unit.first, unit.count, u(p.saved_bytes), u(p.host_bytes), u(p.forward_bytes), u(p.backward_bytes),
-                                   u(p.most_alive_bytes), u(p.replayed_ops), u(p.replayed_flops), u(p.forward_flops), u(p.backward_flops),
-                                   u(t.forward_ns), u(t.backward_ns), u(t.extra_ns)};
+        const mdlm_plan_layer l = {sizeof l,          unit.first,          unit.count,          u(p.saved_bytes),
+                                   u(p.host_bytes),   u(p.forward_bytes),  u(p.backward_bytes), u(p.most_alive_bytes),
+                                   u(p.replayed_ops), u(p.replayed_flops), u(p.forward_flops),  u(p.backward_flops),
+                                   u(t.forward_ns),   u(t.backward_ns),    u(t.extra_ns)};
         give(info, l, "info");
     });
 }
@@ -89,7 +92,9 @@ mdlm_status mdlm_plan_memory(const mdlm_plan *plan, mdlm_memory *memory) {
     return guard([&] {
         not_null(plan, "plan");
         const Plan &p = plan->plan;
-        give(memory, memory_of(p.block_plan(), p.config(), p.shape().seq_length, p.parameter_bytes(), p.gradient_bytes()), "memory");
+        give(memory,
+             memory_of(p.block_plan(), p.config(), p.shape().seq_length, p.parameter_bytes(), p.gradient_bytes()),
+             "memory");
     });
 }
 
@@ -98,19 +103,21 @@ mdlm_status mdlm_plan_get_cost(const mdlm_plan *plan, mdlm_plan_cost *cost) {
         not_null(plan, "plan");
         const ItemTimes t = sum(plan->plan.times());
         const Plan::Proof &p = plan->plan.proof();
-        const mdlm_plan_cost c = {sizeof c, u(t.forward_ns), u(t.backward_ns), u(t.extra_ns), u(p.budget_bytes), u(p.minimum_budget_bytes),
-                                  u(p.gap_ns), p.includes_parameters, p.optimal};
+        const mdlm_plan_cost c = {sizeof c,      u(t.forward_ns),       u(t.backward_ns),
+                                  u(t.extra_ns), u(p.budget_bytes),     u(p.minimum_budget_bytes),
+                                  u(p.gap_ns),   p.includes_parameters, p.optimal};
         give(cost, c, "cost");
     });
 }
 
-mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, uint64_t *peak_bytes,
-                               uint64_t *extra_ns, size_t cap, size_t *out_count) {
+mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target,
+                               uint64_t *peak_bytes, uint64_t *extra_ns, size_t cap, size_t *out_count) {
     return guard([&] {
         if (cap != 0) not_null(peak_bytes, "peak_bytes"), not_null(extra_ns, "extra_ns");
         not_null(out_count, "out_count");
         const std::vector<BudgetPoint> points = make(config, shape, target, false).frontier();
-        for (size_t i = 0; i < std::min(cap, points.size()); ++i) peak_bytes[i] = u(points[i].peak_bytes), extra_ns[i] = u(points[i].extra_ns);
+        for (size_t i = 0; i < std::min(cap, points.size()); ++i)
+            peak_bytes[i] = u(points[i].peak_bytes), extra_ns[i] = u(points[i].extra_ns);
         *out_count = points.size();
     });
 }
@@ -138,8 +145,8 @@ mdlm_status mdlm_plan_to_json(const mdlm_plan *plan, char *buf, size_t cap, size
     });
 }
 
-mdlm_status mdlm_plan_from_json(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, const char *text, size_t length,
-                                mdlm_plan **out) {
+mdlm_status mdlm_plan_from_json(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target,
+                                const char *text, size_t length, mdlm_plan **out) {
     return guard([&] {
         not_null(text, "text");
         not_null(out, "out");

@@ -1,4 +1,5 @@
-// A pool of the caller's. What it calls back with is checked before anything is done with it, since workers are places in scratch memory.
+// A pool of the caller's. What it calls back with is checked before anything is done with it, since workers are places
+// in scratch memory.
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -28,8 +29,9 @@ protected:
         call.begin(*this, task, argument, count);
         try {
             const CallersFloats floats;
-            pool_.parallel_for(pool_.payload, count, [](void *c, int64_t index, int32_t worker) { static_cast<Call *>(c)->task(index, worker); },
-                               &call);
+            pool_.parallel_for(
+                pool_.payload, count,
+                [](void *c, int64_t index, int32_t worker) { static_cast<Call *>(c)->task(index, worker); }, &call);
         } catch (...) {
             call.close();
             throw;
@@ -39,7 +41,8 @@ protected:
     }
 
 private:
-    // One call of parallel_for. A task that comes after its end finds it closed, as long as not too many calls came in between.
+    // One call of parallel_for. A task that comes after its end finds it closed, as long as not too many calls came in
+    // between.
     class Call {
     public:
         void begin(CallerPool &pool, Task task, void *argument, int64_t count) {
@@ -60,23 +63,31 @@ private:
             if (wrong_) fail(MDLM_ERROR_CALLBACK, "threadpool.parallel_for: %s", reason_);
             const auto n = static_cast<uint64_t>(count_);
             if (done_ != n)
-                fail(MDLM_ERROR_CALLBACK, "threadpool.parallel_for: %llu tasks had run when it returned: expected all %llu", (unsigned long long)done_,
-                     (unsigned long long)n);
+                fail(MDLM_ERROR_CALLBACK,
+                     "threadpool.parallel_for: %llu tasks had run when it returned: expected all %llu",
+                     (unsigned long long)done_, (unsigned long long)n);
             // As many tasks as indices: modulo 2^64 their sums tell whether they were the same.
-            const unsigned __int128 sum = static_cast<unsigned __int128>(n) * (n - 1) / 2, squares = sum * (2 * n - 1) / 3;
+            const unsigned __int128 sum = static_cast<unsigned __int128>(n) * (n - 1) / 2,
+                                    squares = sum * (2 * n - 1) / 3;
             if (sum_ != static_cast<uint64_t>(sum) || squares_ != static_cast<uint64_t>(squares))
-                fail(MDLM_ERROR_CALLBACK, "threadpool.parallel_for: it ran some of %llu indices twice: expected each of them once", (unsigned long long)n);
+                fail(MDLM_ERROR_CALLBACK,
+                     "threadpool.parallel_for: it ran some of %llu indices twice: expected each of them once",
+                     (unsigned long long)n);
         }
 
     private:
         static constexpr int64_t closed = int64_t{1} << 62;
 
         void checked(int64_t index, int32_t worker) noexcept {
-            if (index < 0 || index >= count_) return blame("it gave a task the index %lld: expected 0 .. %lld", index, count_ - 1);
-            if (worker < 0 || worker >= pool_->size()) return blame("it gave a task the worker %lld: expected 0 .. %lld", worker, pool_->size() - 1);
+            if (index < 0 || index >= count_)
+                return blame("it gave a task the index %lld: expected 0 .. %lld", index, count_ - 1);
+            if (worker < 0 || worker >= pool_->size())
+                return blame("it gave a task the worker %lld: expected 0 .. %lld", worker, pool_->size() - 1);
             std::atomic<bool> &running = pool_->running_[static_cast<size_t>(worker)];
             if (running.exchange(true, std::memory_order_acquire))
-                return blame("it gave worker %lld to two running tasks, one of index %lld: expected one task at a time for each", worker, index);
+                return blame(
+                    "it gave worker %lld to two running tasks, one of index %lld: expected one task at a time for each",
+                    worker, index);
             {
                 const LibraryFloats floats;
                 task_(argument_, index, worker);
@@ -89,7 +100,8 @@ private:
         }
         // The first reason stays.
         void blame(const char *format, int64_t a, int64_t b) noexcept {
-            if (!wrong_.exchange(true)) std::snprintf(reason_, sizeof reason_, format, static_cast<long long>(a), static_cast<long long>(b));
+            if (!wrong_.exchange(true))
+                std::snprintf(reason_, sizeof reason_, format, static_cast<long long>(a), static_cast<long long>(b));
         }
 
         CallerPool *pool_ = nullptr;
@@ -112,8 +124,10 @@ private:
 
 std::unique_ptr<Pool> make_caller_pool(const mdlm_threadpool &pool) {
     if (pool.num_threads < 1 || pool.num_threads > most_threads)
-        fail(MDLM_ERROR_ARGUMENT, "threadpool.num_threads: expected 1 .. %d, got %d", most_threads, static_cast<int>(pool.num_threads));
-    if (pool.parallel_for == nullptr) fail(MDLM_ERROR_ARGUMENT, "threadpool.parallel_for: expected a function, got NULL");
+        fail(MDLM_ERROR_ARGUMENT, "threadpool.num_threads: expected 1 .. %d, got %d", most_threads,
+             static_cast<int>(pool.num_threads));
+    if (pool.parallel_for == nullptr)
+        fail(MDLM_ERROR_ARGUMENT, "threadpool.parallel_for: expected a function, got NULL");
     return std::make_unique<CallerPool>(pool);
 }
 

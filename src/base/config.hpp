@@ -14,10 +14,12 @@ void config_set(mdlm_config &config, std::string_view key, std::string_view valu
 std::string config_get(const mdlm_config &config, std::string_view key);
 int32_t config_key_count();
 const char *config_key(int32_t index);  // nullptr past the end
-// Returns how many words were taken, as mdlm_config_parse_flags says. After a failure config may be half changed: hand in a copy.
+// Returns how many words were taken, as mdlm_config_parse_flags says. After a failure config may be half changed: hand
+// in a copy.
 int config_parse_flags(mdlm_config &config, int argc, const char *const *argv);
 
-// Throws CONFIG naming every broken rule, joined by "; ", or OVERFLOW for sizes that break no rule but do not fit in 63 bits.
+// Throws CONFIG naming every broken rule, joined by "; ", or OVERFLOW for sizes that break no rule but do not fit in 63
+// bits.
 void validate(const mdlm_config &config);
 
 // Every setting with its default worked out. Names are the fields'; what differs from the field is said.
@@ -41,23 +43,23 @@ struct Config {
     double seq_len_interpolation_factor;
     mdlm_mask_type attention_mask_type;  // never DEFAULT
     int64_t mask_block_size, window_left, window_right;
-    double softmax_scale;                     // never 0
-    mdlm_attention_backend attention_backend; // FUSED or UNFUSED
+    double softmax_scale;                      // never 0
+    mdlm_attention_backend attention_backend;  // FUSED or UNFUSED
     double attention_dropout, hidden_dropout;
     bool batch_first;
     DType params_dtype, grad_dtype;
     double init_method_std, output_init_std;  // the second is 0 only where the first is
     int64_t tensor_model_parallel_size;
-    bool sequence_parallel;           // false with t = 1
+    bool sequence_parallel;  // false with t = 1
     mdlm_granularity recompute_granularity;
-    mdlm_method recompute_method;     // UNIFORM or BLOCK with full, else NONE
-    int64_t recompute_num_layers;     // >= 1 with full, else 0
-    uint32_t recompute_modules;       // not 0 with selective, else 0
+    mdlm_method recompute_method;  // UNIFORM or BLOCK with full, else NONE
+    int64_t recompute_num_layers;  // >= 1 with full, else 0
+    uint32_t recompute_modules;    // not 0 with selective, else 0
     bool distribute_saved_activations;
     int64_t cpu_offloading_num_layers;  // 0 = no offloading
     int64_t memory_budget;              // 0 = none
     bool memory_budget_includes_parameters;
-    uint64_t digest;                  // of the model: everything except how it is recomputed, offloaded and initialised
+    uint64_t digest;  // of the model: everything except how it is recomputed, offloaded and initialised
 
     bool gated() const { return activation_func == MDLM_ACT_SWIGLU || activation_func == MDLM_ACT_GEGLU; }
     // Widths over all ranks.
@@ -75,8 +77,8 @@ constexpr uint64_t digest_of(std::string_view text, uint64_t start = digest_star
     return start;
 }
 
-// Ranges of a shape: SHAPE with the numbers, ARGUMENT for an unknown enumeration value or a boolean that is not 0 or 1, OVERFLOW when
-// a tensor of it cannot be counted in bytes.
+// Ranges of a shape: SHAPE with the numbers, ARGUMENT for an unknown enumeration value or a boolean that is not 0 or 1,
+// OVERFLOW when a tensor of it cannot be counted in bytes.
 void check_shape(const Config &config, const mdlm_shape &shape);
 // The part of it that every batch must obey: sequence parallelism cuts the sequence in t equal parts.
 void check_sequence(const Config &config, int64_t seq_length);

@@ -1,6 +1,7 @@
-// Command-line flags as Megatron-LM spells them. Every key is a flag with dashes for underscores; a boolean's may stand alone or have
-// a value (true, false, 1 or 0), and "--no-" before it means false. "--no-position-embedding" is left to the caller on purpose: scripts
-// give it together with rope, where it turns learned positions off, which a block never had.
+// Command-line flags as Megatron-LM spells them. Every key is a flag with dashes for underscores; a boolean's may stand
+// alone or have a value (true, false, 1 or 0), and "--no-" before it means false. "--no-position-embedding" is left to
+// the caller on purpose: scripts give it together with rope, where it turns learned positions off, which a block never
+// had.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -73,12 +74,13 @@ std::optional<Flag> flag_of(const char *word) {
     return Flag{text.substr(0, equals), text.substr(equals + 1), true};
 }
 
-// The value of a flag that may stand alone, its word being taken: behind "=", or the next word where that can be nothing else.
+// The value of a flag that may stand alone, its word being taken: behind "=", or the next word where that can be
+// nothing else.
 bool boolean_value(Words &words, const Flag &flag) {
     if (flag.has_value) {
         if (const std::optional<bool> value = table::boolean_of(flag.value)) return *value;
-        fail(MDLM_ERROR_CONFIG, "--%.*s = \"%.*s\": expected true or false", static_cast<int>(flag.name.size()), flag.name.data(),
-             static_cast<int>(flag.value.size()), flag.value.data());
+        fail(MDLM_ERROR_CONFIG, "--%.*s = \"%.*s\": expected true or false", static_cast<int>(flag.name.size()),
+             flag.name.data(), static_cast<int>(flag.value.size()), flag.value.data());
     }
     const char *next = words.peek();
     const std::optional<bool> value = next != nullptr ? table::boolean_of(next) : std::nullopt;
@@ -116,7 +118,8 @@ bool take_preset(mdlm_config &config, Words &words, const Flag &flag) {
     return false;
 }
 
-// The value of a flag whose word has none: the next word, and for modules all words up to the next flag, as Megatron lists them.
+// The value of a flag whose word has none: the next word, and for modules all words up to the next flag, as Megatron
+// lists them.
 std::string following(Words &words, const table::Field *field) {
     const char *word = words.peek();
     if (word == nullptr) fail(MDLM_ERROR_CONFIG, "%s: expected a value, seen the end", words.argv[words.next - 1]);
@@ -151,7 +154,9 @@ bool take_flag(mdlm_config &config, Words &words) {
     const std::optional<Flag> flag = flag_of(words.peek());
     if (!flag.has_value()) return false;
     if (take_preset(config, words, *flag)) return true;
-    const auto value = [&](const table::Field *field) { return flag->has_value ? std::string(flag->value) : following(words, field); };
+    const auto value = [&](const table::Field *field) {
+        return flag->has_value ? std::string(flag->value) : following(words, field);
+    };
     if (flag->name == "window-size") {
         ++words.next;
         set_window(config, value(nullptr));
@@ -167,10 +172,12 @@ bool take_flag(mdlm_config &config, Words &words) {
     }
     if (field == nullptr) return false;
     ++words.next;
-    if (field->kind == table::Kind::boolean) table::parse(config, *field, boolean_value(words, *flag) ? "true" : "false");
+    if (field->kind == table::Kind::boolean)
+        table::parse(config, *field, boolean_value(words, *flag) ? "true" : "false");
     else table::parse(config, *field, value(field));
     // Megatron has no other flag for it.
-    if (std::string_view(field->key) == "cpu_offloading_num_layers" && config.cpu_offloading_num_layers > 0) config.cpu_offloading = 1;
+    if (std::string_view(field->key) == "cpu_offloading_num_layers" && config.cpu_offloading_num_layers > 0)
+        config.cpu_offloading = 1;
     return true;
 }
 
@@ -178,7 +185,8 @@ bool take_flag(mdlm_config &config, Words &words) {
 
 int config_parse_flags(mdlm_config &config, int argc, const char *const *argv) {
     Words words{argc, argv};
-    while (take_flag(config, words)) {}
+    while (take_flag(config, words)) {
+    }
     return words.next;
 }
 

@@ -71,24 +71,28 @@ Config resolve(const mdlm_config &raw) {
     c.window_left = raw.window_left;
     c.window_right = raw.window_right;
     c.softmax_scale = raw.softmax_scale != 0 ? raw.softmax_scale : 1.0 / std::sqrt(static_cast<double>(c.kv_channels));
-    c.attention_backend = raw.attention_backend == MDLM_ATTENTION_UNFUSED ? MDLM_ATTENTION_UNFUSED : MDLM_ATTENTION_FUSED;
+    c.attention_backend =
+        raw.attention_backend == MDLM_ATTENTION_UNFUSED ? MDLM_ATTENTION_UNFUSED : MDLM_ATTENTION_FUSED;
     c.attention_dropout = raw.attention_dropout;
     c.hidden_dropout = raw.hidden_dropout;
     c.batch_first = raw.batch_first != 0;
     c.params_dtype = static_cast<DType>(raw.params_dtype);
     c.grad_dtype = wide(c.params_dtype);
     c.init_method_std = raw.init_method_std;
-    c.output_init_std =
-        raw.output_init_std != 0 ? raw.output_init_std : raw.init_method_std / std::sqrt(2.0 * static_cast<double>(c.total_num_layers));
+    c.output_init_std = raw.output_init_std != 0
+                            ? raw.output_init_std
+                            : raw.init_method_std / std::sqrt(2.0 * static_cast<double>(c.total_num_layers));
     c.tensor_model_parallel_size = raw.tensor_model_parallel_size;
     c.sequence_parallel = raw.sequence_parallel != 0 && raw.tensor_model_parallel_size > 1;
     c.recompute_granularity = raw.recompute_granularity;
     if (raw.recompute_granularity == MDLM_RECOMPUTE_FULL) {
-        c.recompute_method = raw.recompute_method != MDLM_METHOD_NONE ? raw.recompute_method : mdlm_method{MDLM_METHOD_UNIFORM};
+        c.recompute_method =
+            raw.recompute_method != MDLM_METHOD_NONE ? raw.recompute_method : mdlm_method{MDLM_METHOD_UNIFORM};
         c.recompute_num_layers = std::max<int64_t>(raw.recompute_num_layers, 1);
     }
     if (raw.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE)
-        c.recompute_modules = raw.recompute_modules != 0 ? raw.recompute_modules : uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN};
+        c.recompute_modules =
+            raw.recompute_modules != 0 ? raw.recompute_modules : uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN};
     c.distribute_saved_activations = raw.distribute_saved_activations != 0;
     c.cpu_offloading_num_layers = raw.cpu_offloading_num_layers;
     c.memory_budget = raw.memory_budget;
@@ -99,7 +103,8 @@ Config resolve(const mdlm_config &raw) {
 
 void check_sequence(const Config &c, int64_t s) {
     if (c.sequence_parallel && s % c.tensor_model_parallel_size != 0)
-        fail(MDLM_ERROR_SHAPE, "seq_length = %lld is not divisible by tensor_model_parallel_size = %lld, as sequence_parallel needs",
+        fail(MDLM_ERROR_SHAPE,
+             "seq_length = %lld is not divisible by tensor_model_parallel_size = %lld, as sequence_parallel needs",
              static_cast<long long>(s), static_cast<long long>(c.tensor_model_parallel_size));
 }
 
@@ -120,8 +125,8 @@ void check_shape(const Config &c, const mdlm_shape &shape) {
 
     const auto range = [](const char *name, int64_t value, int64_t low, int64_t high) {
         if (value < low || value > high)
-            fail(MDLM_ERROR_SHAPE, "shape: %s = %lld: expected %lld .. %lld", name, static_cast<long long>(value), static_cast<long long>(low),
-                 static_cast<long long>(high));
+            fail(MDLM_ERROR_SHAPE, "shape: %s = %lld: expected %lld .. %lld", name, static_cast<long long>(value),
+                 static_cast<long long>(low), static_cast<long long>(high));
     };
     range("seq_length", shape.seq_length, 1, 1 << 24);
     range("micro_batch_size", shape.micro_batch_size, 1, 1 << 20);
@@ -134,9 +139,11 @@ void check_shape(const Config &c, const mdlm_shape &shape) {
     try {
         const int64_t widest = std::max({c.hidden_size, c.qkv_size(), c.fc1_size()});
         mul(mul(all, widest), 8);
-        if (c.attention_backend == MDLM_ATTENTION_UNFUSED) mul(mul(mul(all, shape.seq_length), c.num_attention_heads), 8);
+        if (c.attention_backend == MDLM_ATTENTION_UNFUSED)
+            mul(mul(mul(all, shape.seq_length), c.num_attention_heads), 8);
     } catch (const Error &) {
-        fail(MDLM_ERROR_OVERFLOW, "shape: seq_length = %lld, micro_batch_size = %lld: the bytes of one activation do not fit in 63 bits",
+        fail(MDLM_ERROR_OVERFLOW,
+             "shape: seq_length = %lld, micro_batch_size = %lld: the bytes of one activation do not fit in 63 bits",
              static_cast<long long>(shape.seq_length), static_cast<long long>(shape.micro_batch_size));
     }
 }

@@ -19,7 +19,8 @@ constexpr Name activations[] = {{"gelu", MDLM_ACT_GELU},
                                 {"swiglu", MDLM_ACT_SWIGLU},
                                 {"geglu", MDLM_ACT_GEGLU}};
 // Learned positions are added before the block, so to it they are none.
-constexpr Name positions[] = {{"none", MDLM_POSITION_NONE}, {"rope", MDLM_POSITION_ROPE}, {"learned_absolute", MDLM_POSITION_NONE}};
+constexpr Name positions[] = {
+    {"none", MDLM_POSITION_NONE}, {"rope", MDLM_POSITION_ROPE}, {"learned_absolute", MDLM_POSITION_NONE}};
 // The bottom right corner is where queries and keys end; there are as many of both, so it is the plain causal mask.
 constexpr Name masks[] = {{"no_mask", MDLM_MASK_NO_MASK},
                           {"causal", MDLM_MASK_CAUSAL},
@@ -30,16 +31,18 @@ constexpr Name backends[] = {{"auto", MDLM_ATTENTION_AUTO},
                              {"unfused", MDLM_ATTENTION_UNFUSED},
                              {"flash", MDLM_ATTENTION_FUSED},
                              {"local", MDLM_ATTENTION_UNFUSED}};
-constexpr Name dtypes[] = {
-    {"f32", MDLM_DTYPE_F32},     {"bf16", MDLM_DTYPE_BF16},     {"f16", MDLM_DTYPE_F16},     {"f64", MDLM_DTYPE_F64},
-    {"fp32", MDLM_DTYPE_F32},    {"float32", MDLM_DTYPE_F32},   {"float", MDLM_DTYPE_F32},   {"bfloat16", MDLM_DTYPE_BF16},
-    {"fp16", MDLM_DTYPE_F16},    {"float16", MDLM_DTYPE_F16},   {"half", MDLM_DTYPE_F16},    {"fp64", MDLM_DTYPE_F64},
-    {"float64", MDLM_DTYPE_F64}, {"double", MDLM_DTYPE_F64},    {"default", MDLM_DTYPE_DEFAULT}};
+constexpr Name dtypes[] = {{"f32", MDLM_DTYPE_F32},     {"bf16", MDLM_DTYPE_BF16},     {"f16", MDLM_DTYPE_F16},
+                           {"f64", MDLM_DTYPE_F64},     {"fp32", MDLM_DTYPE_F32},      {"float32", MDLM_DTYPE_F32},
+                           {"float", MDLM_DTYPE_F32},   {"bfloat16", MDLM_DTYPE_BF16}, {"fp16", MDLM_DTYPE_F16},
+                           {"float16", MDLM_DTYPE_F16}, {"half", MDLM_DTYPE_F16},      {"fp64", MDLM_DTYPE_F64},
+                           {"float64", MDLM_DTYPE_F64}, {"double", MDLM_DTYPE_F64},    {"default", MDLM_DTYPE_DEFAULT}};
 constexpr std::span<const Name> no_default{dtypes, std::size(dtypes) - 1};
-constexpr Name granularities[] = {{"none", MDLM_RECOMPUTE_NONE}, {"selective", MDLM_RECOMPUTE_SELECTIVE}, {"full", MDLM_RECOMPUTE_FULL}};
+constexpr Name granularities[] = {
+    {"none", MDLM_RECOMPUTE_NONE}, {"selective", MDLM_RECOMPUTE_SELECTIVE}, {"full", MDLM_RECOMPUTE_FULL}};
 constexpr Name methods[] = {{"none", MDLM_METHOD_NONE}, {"uniform", MDLM_METHOD_UNIFORM}, {"block", MDLM_METHOD_BLOCK}};
-constexpr Name modules[] = {{"core_attn", MDLM_MODULE_CORE_ATTN}, {"qkv", MDLM_MODULE_QKV},         {"qk_norm_rope", MDLM_MODULE_QK_NORM_ROPE},
-                            {"layernorm", MDLM_MODULE_LAYERNORM}, {"mlp_act", MDLM_MODULE_MLP_ACT}, {"mlp", MDLM_MODULE_MLP}};
+constexpr Name modules[] = {{"core_attn", MDLM_MODULE_CORE_ATTN},       {"qkv", MDLM_MODULE_QKV},
+                            {"qk_norm_rope", MDLM_MODULE_QK_NORM_ROPE}, {"layernorm", MDLM_MODULE_LAYERNORM},
+                            {"mlp_act", MDLM_MODULE_MLP_ACT},           {"mlp", MDLM_MODULE_MLP}};
 
 enum Part : bool { how_it_runs = false, model = true };
 
@@ -145,8 +148,8 @@ const Field *find(std::string_view key) {
 bool is_default(const mdlm_config &config, const Field &field) {
     const size_t bytes = field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::real ? 8 : 4;
     const mdlm_config initial = defaults<mdlm_config>();
-    return std::memcmp(reinterpret_cast<const char *>(&config) + field.offset, reinterpret_cast<const char *>(&initial) + field.offset,
-                       bytes) == 0;
+    return std::memcmp(reinterpret_cast<const char *>(&config) + field.offset,
+                       reinterpret_cast<const char *>(&initial) + field.offset, bytes) == 0;
 }
 
 }  // namespace mdlm::table

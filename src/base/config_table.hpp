@@ -1,4 +1,5 @@
-// The one table of settings, from which setting, getting, enumeration, flags and ranges derive. Only src/base/config_*.cpp include it.
+// The one table of settings, from which setting, getting, enumeration, flags and ranges derive. Only
+// src/base/config_*.cpp include it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +43,8 @@ const Field *find(std::string_view key);  // nullptr if there is none
 // The value as text that parse takes back; a value that has no name is written as a number.
 std::string text(const mdlm_config &config, const Field &field);
 bool has_text(const mdlm_config &config, const Field &field);
-// Reads a value and checks its range; the default is always taken, so that a setting that must be set can be copied unset.
+// Reads a value and checks its range; the default is always taken, so that a setting that must be set can be copied
+// unset.
 void parse(mdlm_config &config, const Field &field, std::string_view value);
 // A line about a value out of its range, or "".
 std::string out_of_range(const mdlm_config &config, const Field &field);

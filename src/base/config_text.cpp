@@ -1,4 +1,5 @@
-// Settings from and to text. Numbers do not depend on the locale, and doubles are written with the fewest digits that read back the same.
+// Settings from and to text. Numbers do not depend on the locale, and doubles are written with the fewest digits that
+// read back the same.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -75,19 +76,24 @@ std::string expected(const Field &field, bool with_numbers) {
     switch (field.kind) {
     case Kind::int64:
     case Kind::int32: {
-        const int64_t most = field.kind == Kind::int64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
-        return r.high == most ? "an integer >= " + number(r.low) : "an integer in " + number(r.low) + " .. " + number(r.high);
+        const int64_t most =
+            field.kind == Kind::int64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
+        return r.high == most ? "an integer >= " + number(r.low)
+                              : "an integer in " + number(r.low) + " .. " + number(r.high);
     }
-    case Kind::bytes: return with_numbers ? "bytes >= 0" : "bytes >= 0, a number alone or with KB, KiB, MB, MiB, GB, GiB, TB or TiB";
+    case Kind::bytes:
+        return with_numbers ? "bytes >= 0" : "bytes >= 0, a number alone or with KB, KiB, MB, MiB, GB, GiB, TB or TiB";
     case Kind::real:
         if (std::isinf(r.real_high)) return (r.low_open ? "a number > " : "a number >= ") + number(r.real_low);
-        return std::string("a number in ") + (r.low_open ? "(" : "[") + number(r.real_low) + ", " + number(r.real_high) +
-               (r.high_open ? ")" : "]");
+        return std::string("a number in ") + (r.low_open ? "(" : "[") + number(r.real_low) + ", " +
+               number(r.real_high) + (r.high_open ? ")" : "]");
     case Kind::boolean: return with_numbers ? "0 or 1" : "true or false";
     case Kind::enumeration:
     case Kind::modules: break;
     }
-    std::string list = field.kind == Kind::enumeration ? "one of " : with_numbers ? "bits of " : "default, or some joined by commas or blanks of ";
+    std::string list = field.kind == Kind::enumeration ? "one of "
+                       : with_numbers                  ? "bits of "
+                                                       : "default, or some joined by commas or blanks of ";
     const char *between = "";
     for (const Name &name : field.names) {
         if (named(field, name.value) != &name) continue;  // another spelling
@@ -133,7 +139,8 @@ bool parse_modules(const Field &field, std::string_view text, uint32_t &bits, st
     constexpr std::string_view between = ", \t\n";
     bits = 0;
     if (same(text, "default")) return true;
-    for (size_t at = text.find_first_not_of(between); at != std::string_view::npos; at = text.find_first_not_of(between, at)) {
+    for (size_t at = text.find_first_not_of(between); at != std::string_view::npos;
+         at = text.find_first_not_of(between, at)) {
         const size_t end = std::min(text.find_first_of(between, at), text.size());
         const Name *name = named(field, text.substr(at, end - at));
         if (name == nullptr) {
@@ -208,7 +215,8 @@ bool has_text(const mdlm_config &config, const Field &field) {
 std::string text(const mdlm_config &config, const Field &field) {
     if (field.kind == Kind::real) return number(load<double>(config, field));
     const int64_t value = whole(config, field);
-    if (!has_text(config, field) || field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::int32) return number(value);
+    if (!has_text(config, field) || field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::int32)
+        return number(value);
     if (field.kind == Kind::boolean) return value != 0 ? "true" : "false";
     if (field.kind == Kind::enumeration) return named(field, value)->text;
     if (value == 0) return "default";
@@ -223,7 +231,8 @@ std::string out_of_range(const mdlm_config &config, const Field &field) {
     const Range &r = field.range;
     if (field.kind == Kind::real) {
         const double v = load<double>(config, field);  // comparisons with NaN are false
-        inside = std::isfinite(v) && (r.low_open ? v > r.real_low : v >= r.real_low) && (r.high_open ? v < r.real_high : v <= r.real_high);
+        inside = std::isfinite(v) && (r.low_open ? v > r.real_low : v >= r.real_low) &&
+                 (r.high_open ? v < r.real_high : v <= r.real_high);
     } else if (field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::int32) {
         const int64_t v = whole(config, field);
         inside = v >= r.low && v <= r.high;
@@ -243,11 +252,11 @@ void parse(mdlm_config &config, const Field &field, std::string_view value) {
     std::string_view unknown;
     uint32_t bits = 0;
     if (field.kind == Kind::modules && !parse_modules(field, value, bits, &unknown) && !unknown.empty())
-        fail(MDLM_ERROR_CONFIG, "%s: no module is called \"%.*s\": expected %s", field.key, static_cast<int>(std::min<size_t>(unknown.size(), 80)),
-             unknown.data(), expected(field, false).c_str());
+        fail(MDLM_ERROR_CONFIG, "%s: no module is called \"%.*s\": expected %s", field.key,
+             static_cast<int>(std::min<size_t>(unknown.size(), 80)), unknown.data(), expected(field, false).c_str());
     if (!read_value(next, field, value) || (!out_of_range(next, field).empty() && !is_default(next, field)))
-        fail(MDLM_ERROR_CONFIG, "%s = \"%.*s\": expected %s", field.key, static_cast<int>(value.size() < 80 ? value.size() : 80), value.data(),
-             expected(field, false).c_str());
+        fail(MDLM_ERROR_CONFIG, "%s = \"%.*s\": expected %s", field.key,
+             static_cast<int>(value.size() < 80 ? value.size() : 80), value.data(), expected(field, false).c_str());
     config = next;
 }
 
@@ -258,13 +267,16 @@ namespace {
 const table::Field &field_of(std::string_view key) {
     const table::Field *field = table::find(key);
     if (field == nullptr)
-        fail(MDLM_ERROR_NOT_FOUND, "no setting is called \"%.*s\"", static_cast<int>(key.size() < 80 ? key.size() : 80), key.data());
+        fail(MDLM_ERROR_NOT_FOUND, "no setting is called \"%.*s\"", static_cast<int>(key.size() < 80 ? key.size() : 80),
+             key.data());
     return *field;
 }
 
 }  // namespace
 
-void config_set(mdlm_config &config, std::string_view key, std::string_view value) { table::parse(config, field_of(key), value); }
+void config_set(mdlm_config &config, std::string_view key, std::string_view value) {
+    table::parse(config, field_of(key), value);
+}
 
 std::string config_get(const mdlm_config &config, std::string_view key) {
     const table::Field &field = field_of(key);
@@ -274,6 +286,8 @@ std::string config_get(const mdlm_config &config, std::string_view key) {
 
 int32_t config_key_count() { return static_cast<int32_t>(table::fields().size()); }
 
-const char *config_key(int32_t index) { return index < 0 || index >= config_key_count() ? nullptr : table::fields()[size_t(index)].key; }
+const char *config_key(int32_t index) {
+    return index < 0 || index >= config_key_count() ? nullptr : table::fields()[size_t(index)].key;
+}
 
 }  // namespace mdlm

@@ -58,9 +58,11 @@ int32_t quota_of(const std::string &folder, bool version_2) {
     if (version_2) {
         const std::string text = contents(folder + "/cpu.max");
         const auto words = split(text, ' ');
-        return words.size() == 2 && number(words[0], quota) && number(words[1], period) ? cores(quota, period) : INT32_MAX;
+        return words.size() == 2 && number(words[0], quota) && number(words[1], period) ? cores(quota, period)
+                                                                                        : INT32_MAX;
     }
-    const bool known = number(contents(folder + "/cpu.cfs_quota_us"), quota) && number(contents(folder + "/cpu.cfs_period_us"), period);
+    const bool known = number(contents(folder + "/cpu.cfs_quota_us"), quota) &&
+                       number(contents(folder + "/cpu.cfs_period_us"), period);
     return known ? cores(quota, period) : INT32_MAX;
 }
 
@@ -68,7 +70,9 @@ int32_t quota_of(const std::string &folder, bool version_2) {
 std::string unescaped(std::string_view text) {
     std::string path;
     for (size_t i = 0; i < text.size(); ++i) {
-        const auto octal = [&](size_t j) { return j < text.size() && text[j] >= '0' && text[j] <= '7' ? text[j] - '0' : -1; };
+        const auto octal = [&](size_t j) {
+            return j < text.size() && text[j] >= '0' && text[j] <= '7' ? text[j] - '0' : -1;
+        };
         if (text[i] == '\\' && octal(i + 1) >= 0 && octal(i + 2) >= 0 && octal(i + 3) >= 0) {
             path += static_cast<char>(octal(i + 1) * 64 + octal(i + 2) * 8 + octal(i + 3));
             i += 3;
@@ -85,7 +89,8 @@ std::string cgroup_of(std::string_view list, bool version_2) {
         const size_t first = line.find(':'), second = first == line.npos ? first : line.find(':', first + 1);
         if (second == line.npos) continue;
         const std::string_view controllers = line.substr(first + 1, second - first - 1);
-        if (version_2 ? controllers.empty() && line.substr(0, first) == "0" : lists(controllers, "cpu")) return std::string(line.substr(second + 1));
+        if (version_2 ? controllers.empty() && line.substr(0, first) == "0" : lists(controllers, "cpu"))
+            return std::string(line.substr(second + 1));
     }
     return "";
 }
@@ -93,10 +98,12 @@ std::string cgroup_of(std::string_view list, bool version_2) {
 }  // namespace
 
 int32_t quota_cores(const char *root) {
-    const std::string base = root, groups = contents(base + "/proc/self/cgroup"), mounts = contents(base + "/proc/self/mountinfo");
+    const std::string base = root, groups = contents(base + "/proc/self/cgroup"),
+                      mounts = contents(base + "/proc/self/mountinfo");
     int32_t least = INT32_MAX;
     for (const std::string_view line : split(mounts, '\n')) {
-        // "33 24 0:29 /its/root /where rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct": any number of words before the dash
+        // "33 24 0:29 /its/root /where rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct": any number of words before
+        // the dash
         const auto words = split(line, ' ');
         const auto dash = std::find(words.begin(), words.end(), "-");
         if (words.size() < 6 || words.end() - dash < 4) continue;
@@ -104,8 +111,9 @@ int32_t quota_cores(const char *root) {
         if (!version_2 && !(dash[1] == "cgroup" && lists(dash[3], "cpu"))) continue;
         std::string inside = cgroup_of(groups, version_2);
         const std::string top = unescaped(words[3]), where = base + unescaped(words[4]);
-        // What is mounted is often a part of the hierarchy, the container's own: its root is then the beginning of the cgroup's path. Of a cgroup
-        // outside of what is mounted nothing can be seen but the mount's root, which limits it where that is an ancestor.
+        // What is mounted is often a part of the hierarchy, the container's own: its root is then the beginning of the
+        // cgroup's path. Of a cgroup outside of what is mounted nothing can be seen but the mount's root, which limits
+        // it where that is an ancestor.
         if (top != "/") inside = inside.compare(0, top.size(), top) == 0 ? inside.substr(top.size()) : "";
         if (inside.find("/..") != inside.npos) inside.clear();
         while (!inside.empty() && inside.back() == '/') inside.pop_back();

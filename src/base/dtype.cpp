@@ -15,9 +15,9 @@ f16::f16(double v) {
         bits = sign;
     } else {
         int exponent = 0;
-        std::frexp(a, &exponent);                                     // a = m 2^exponent, m in [1/2, 1)
-        const int scale = exponent - 1 < -14 ? -24 : exponent - 11;   // unit in the last place, subnormals included
-        const double units = std::nearbyint(std::ldexp(a, -scale));   // ties to even
+        std::frexp(a, &exponent);                                    // a = m 2^exponent, m in [1/2, 1)
+        const int scale = exponent - 1 < -14 ? -24 : exponent - 11;  // unit in the last place, subnormals included
+        const double units = std::nearbyint(std::ldexp(a, -scale));  // ties to even
         bits = exponent - 1 < -14 ? uint16_t(sign | uint16_t(units))
                                   : uint16_t(sign | uint16_t(((exponent - 1 + 15) << 10) + (int(units) - 1024)));
     }

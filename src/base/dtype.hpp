@@ -22,7 +22,8 @@ struct bf16 {
     bf16() = default;
     explicit bf16(float v) {
         const uint32_t u = std::bit_cast<uint32_t>(v);
-        bits = (u & 0x7fffffffu) > 0x7f800000u ? uint16_t((u >> 16) | 0x40u) : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+        bits = (u & 0x7fffffffu) > 0x7f800000u ? uint16_t((u >> 16) | 0x40u)
+                                               : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
     }
     // Through an odd-rounded float, so that the two roundings give the same as one.
     explicit bf16(double v) : bf16(round_to_odd(v)) {}

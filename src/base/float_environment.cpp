@@ -3,8 +3,8 @@
 namespace mdlm {
 namespace {
 
-// The call that this thread is inside; calls nest where a function of the caller's makes another. Null in a function of the caller's, too:
-// there the caller's environment is in force already.
+// The call that this thread is inside; calls nest where a function of the caller's makes another. Null in a function of
+// the caller's, too: there the caller's environment is in force already.
 thread_local CallFloats *innermost = nullptr;
 
 }  // namespace

@@ -1,7 +1,9 @@
-// The floating-point environment: rounding, what becomes of denormals, which exceptions trap, and the flags of those that occurred. The same bits
-// on every thread need the same environment there, and a caller may have any (a host that is linked with -ffast-math flushes denormals).
+// The floating-point environment: rounding, what becomes of denormals, which exceptions trap, and the flags of those
+// that occurred. The same bits on every thread need the same environment there, and a caller may have any (a host that
+// is linked with -ffast-math flushes denormals).
 //
-// The compiler knows nothing of the environment, but what is computed lies in memory, and no access to it moves over install().
+// The compiler knows nothing of the environment, but what is computed lies in memory, and no access to it moves over
+// install().
 #pragma once
 #include <cstdint>
 
@@ -69,7 +71,8 @@ struct FloatEnvironment {
 
 #endif
 
-// In its scope the library's environment; afterwards what was there, flags too. Around whatever computes on a thread that is not the library's.
+// In its scope the library's environment; afterwards what was there, flags too. Around whatever computes on a thread
+// that is not the library's.
 class LibraryFloats {
 public:
     LibraryFloats() noexcept : callers_(FloatEnvironment::current()) { FloatEnvironment().install(callers_); }
@@ -93,7 +96,8 @@ private:
     CallFloats *outer_;
 };
 
-// Around a function of the caller's during a call: its scope has the caller's environment, and what is changed there stays the caller's.
+// Around a function of the caller's during a call: its scope has the caller's environment, and what is changed there
+// stays the caller's.
 class CallersFloats {
 public:
     CallersFloats() noexcept;

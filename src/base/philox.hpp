@@ -1,4 +1,5 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11), counter based: nothing to save or rewind.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11), counter based: nothing to save
+// or rewind.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,15 +20,16 @@ inline std::array<uint32_t, 4> philox4x32(uint64_t key, std::array<uint32_t, 4> 
 // Where in the model a dropout stands.
 enum class Site : uint32_t { probabilities = 0, attention_output = 1, mlp_output = 2 };
 
-// Dropout of one tensor. An element is kept when its 32 random bits are >= threshold, and then multiplied by scale. The bits are word
-// (index % 4) of Philox with counter (index / 4 low, index / 4 high, step, where); index counts the full tensor in logical order.
+// Dropout of one tensor. An element is kept when its 32 random bits are >= threshold, and then multiplied by scale. The
+// bits are word (index % 4) of Philox with counter (index / 4 low, index / 4 high, step, where); index counts the full
+// tensor in logical order.
 struct Dropout {
     bool on = false;
     uint32_t threshold = 0;  // probability * 2^32
     float scale = 1.0f;      // 1 / (1 - probability), rounded to float once, for every dtype
     uint64_t seed = 0;
     uint32_t step = 0;
-    uint32_t where = 0;      // layer (12 bits) << 20 | site (4) << 16 | micro-batch (16)
+    uint32_t where = 0;  // layer (12 bits) << 20 | site (4) << 16 | micro-batch (16)
 
     static uint32_t place(uint32_t layer, Site site, uint32_t micro_batch) {
         return layer << 20 | static_cast<uint32_t>(site) << 16 | micro_batch;

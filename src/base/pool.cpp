@@ -20,8 +20,9 @@ namespace {
 
 using Task = void (*)(void *, int64_t, int32_t);
 
-// Threads begin with their maker's signal mask: in this scope one that blocks what is sent to the process, so that its handlers run on threads of
-// the host alone. What a thread itself causes stays, since the kernel ends a process for it where it is blocked.
+// Threads begin with their maker's signal mask: in this scope one that blocks what is sent to the process, so that its
+// handlers run on threads of the host alone. What a thread itself causes stays, since the kernel ends a process for it
+// where it is blocked.
 class SignalsBlocked {
 public:
     SignalsBlocked() noexcept {
@@ -37,8 +38,8 @@ private:
     sigset_t before_;
 };
 
-// The threads, and what they share. Worker 0 is the thread that calls run(). A call is closed before run() returns, so a worker that wakes late
-// finds nothing of it.
+// The threads, and what they share. Worker 0 is the thread that calls run(). A call is closed before run() returns, so
+// a worker that wakes late finds nothing of it.
 class Workers {
 public:
     explicit Workers(int32_t threads) {
@@ -48,8 +49,8 @@ public:
             for (int32_t id = 1; id < threads; ++id) workers_.emplace_back([this, id] { serve(id); });
         } catch (const std::system_error &e) {
             stop();
-            fail(MDLM_ERROR_THREAD, "thread %d of %d could not be made: %s", static_cast<int>(workers_.size()) + 2, static_cast<int>(threads),
-                 e.what());
+            fail(MDLM_ERROR_THREAD, "thread %d of %d could not be made: %s", static_cast<int>(workers_.size()) + 2,
+                 static_cast<int>(threads), e.what());
         } catch (...) {
             stop();
             throw;
@@ -132,7 +133,8 @@ private:
 class OwnPool final : public Pool {
 public:
     explicit OwnPool(int32_t threads) : workers_(new Workers(threads)) {}
-    // A child that fork made has none of the threads: joining them, and the end of what they waited on, would wait for ever.
+    // A child that fork made has none of the threads: joining them, and the end of what they waited on, would wait for
+    // ever.
     ~OwnPool() override {
         if (!made_.another_process()) delete workers_;
     }

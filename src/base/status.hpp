@@ -17,7 +17,8 @@ private:
     char text_[512];
 };
 
-// Throws an Error whose text is formatted as printf does, cut at 511 bytes. Name the thing, what was expected, what was seen.
+// Throws an Error whose text is formatted as printf does, cut at 511 bytes. Name the thing, what was expected, what was
+// seen.
 [[noreturn]] void fail(mdlm_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 // The thread's error line (a fixed thread-local array). Never allocates; nullptr means "".

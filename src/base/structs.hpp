@@ -1,5 +1,6 @@
-// The ABI rule for structs of the caller: the first member is struct_size, the caller's sizeof. Older callers have smaller structs, newer
-// ones larger. New fields must be appended so that sizeof grows: one put into tail padding could not be told from an older struct.
+// The ABI rule for structs of the caller: the first member is struct_size, the caller's sizeof. Older callers have
+// smaller structs, newer ones larger. New fields must be appended so that sizeof grows: one put into tail padding could
+// not be told from an older struct.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -15,11 +16,11 @@ namespace mdlm {
 template <class T>
 struct StructInfo;
 
-#define MDLM_STRUCT(type, init, first)                                                                  \
-    template <>                                                                                         \
-    struct StructInfo<type> {                                                                           \
-        static constexpr size_t least = offsetof(type, first) + sizeof(std::declval<type &>().first);   \
-        static constexpr type initial = init; /* static, so that its padding is 0 */                    \
+#define MDLM_STRUCT(type, init, first)                                                                                 \
+    template <>                                                                                                        \
+    struct StructInfo<type> {                                                                                          \
+        static constexpr size_t least = offsetof(type, first) + sizeof(std::declval<type &>().first);                  \
+        static constexpr type initial = init; /* static, so that its padding is 0 */                                   \
     }
 MDLM_STRUCT(mdlm_config, MDLM_CONFIG_INIT, num_layers);
 MDLM_STRUCT(mdlm_comm_table, MDLM_COMM_TABLE_INIT, size);
@@ -53,9 +54,11 @@ void check_size(const void *p, size_t size, const char *name) {
     if (p == nullptr) fail(MDLM_ERROR_ARGUMENT, "%s is NULL", name);
     // No struct of any version ends within a field: half of a pointer would be taken for one.
     if (size < StructInfo<T>::least || size % alignof(T) != 0)
-        fail(MDLM_ERROR_ARGUMENT, "%s: struct_size = %zu: expected %zu (set it with the INIT macro or function)", name, size, sizeof(T));
+        fail(MDLM_ERROR_ARGUMENT, "%s: struct_size = %zu: expected %zu (set it with the INIT macro or function)", name,
+             size, sizeof(T));
     if (size > sizeof(T) + largest_tail)
-        fail(MDLM_ERROR_ARGUMENT, "%s: struct_size = %zu: expected %zu, or a little more from a newer header", name, size, sizeof(T));
+        fail(MDLM_ERROR_ARGUMENT, "%s: struct_size = %zu: expected %zu, or a little more from a newer header", name,
+             size, sizeof(T));
 }
 
 inline size_t size_at(const void *p, const char *name) {
@@ -67,8 +70,8 @@ inline size_t size_at(const void *p, const char *name) {
 
 }  // namespace structs
 
-// A copy of an input struct. Fields that a smaller one lacks take their defaults; the copy's struct_size is this library's. Bytes that
-// this library does not know must be 0.
+// A copy of an input struct. Fields that a smaller one lacks take their defaults; the copy's struct_size is this
+// library's. Bytes that this library does not know must be 0.
 template <class T>
 T take(const T *in, const char *name) {
     const size_t size = structs::size_at(in, name);
@@ -76,14 +79,16 @@ T take(const T *in, const char *name) {
     const auto *bytes = reinterpret_cast<const unsigned char *>(in);
     for (size_t i = sizeof(T); i < size; ++i)
         if (bytes[i] != 0)
-            fail(MDLM_ERROR_UNSUPPORTED, "%s: byte %zu is %u: expected 0, this library knows the first %zu bytes", name, i, bytes[i], sizeof(T));
+            fail(MDLM_ERROR_UNSUPPORTED, "%s: byte %zu is %u: expected 0, this library knows the first %zu bytes", name,
+                 i, bytes[i], sizeof(T));
     T value = defaults<T>();
     std::memcpy(&value, in, std::min(size, sizeof(T)));
     value.struct_size = sizeof(T);
     return value;
 }
 
-// Fills an output struct up to the smaller of the two sizes. struct_size and whatever lies beyond stay as the caller set them.
+// Fills an output struct up to the smaller of the two sizes. struct_size and whatever lies beyond stay as the caller
+// set them.
 template <class T>
 void give(T *out, const T &value, const char *name) {
     const size_t size = structs::size_at(out, name);

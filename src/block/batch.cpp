@@ -15,38 +15,49 @@ void check_documents(const int32_t *offsets, int64_t count, int64_t max_document
              static_cast<const void *>(offsets), alignof(int32_t));
     if (count < 1) fail(MDLM_ERROR_SHAPE, "num_documents = %lld: expected at least 1 with %s", (long long)count, name);
     if (count > max_documents)
-        fail(MDLM_ERROR_SHAPE, "num_documents = %lld: expected at most max_documents = %lld, as reserved", (long long)count, (long long)max_documents);
+        fail(MDLM_ERROR_SHAPE, "num_documents = %lld: expected at most max_documents = %lld, as reserved",
+             (long long)count, (long long)max_documents);
     if (offsets[0] != 0) fail(MDLM_ERROR_SHAPE, "%s[0] = %d: expected 0", name, offsets[0]);
     for (int64_t i = 0; i < count; ++i)
         if (offsets[i + 1] <= offsets[i])
-            fail(MDLM_ERROR_SHAPE, "%s[%lld] = %d: expected more than %s[%lld] = %d", name, (long long)i + 1, offsets[i + 1], name, (long long)i, offsets[i]);
+            fail(MDLM_ERROR_SHAPE, "%s[%lld] = %d: expected more than %s[%lld] = %d", name, (long long)i + 1,
+                 offsets[i + 1], name, (long long)i, offsets[i]);
     if (seq >= 0 && offsets[count] != seq)
-        fail(MDLM_ERROR_SHAPE, "%s[%lld] = %d: expected seq_length = %lld", name, (long long)count, offsets[count], (long long)seq);
+        fail(MDLM_ERROR_SHAPE, "%s[%lld] = %d: expected seq_length = %lld", name, (long long)count, offsets[count],
+             (long long)seq);
 }
 
 void check_batch(const Config &config, const mdlm_shape &reserved, const mdlm_batch &b) {
     const auto range = [](const char *name, int64_t value, int64_t most, const char *what) {
-        if (value < 1 || value > most) fail(MDLM_ERROR_SHAPE, "%s = %lld: expected 1 .. %lld, as reserved%s", name, (long long)value, (long long)most, what);
+        if (value < 1 || value > most)
+            fail(MDLM_ERROR_SHAPE, "%s = %lld: expected 1 .. %lld, as reserved%s", name, (long long)value,
+                 (long long)most, what);
     };
     range("batch.seq_length", b.seq_length, reserved.seq_length, "");
     range("batch.micro_batch_size", b.micro_batch_size, reserved.micro_batch_size, "");
     const int64_t most = most_tokens(reserved), tokens = b.seq_length * b.micro_batch_size;
     if (tokens > most)
-        fail(MDLM_ERROR_SHAPE, "batch.seq_length * batch.micro_batch_size = %lld tokens: expected at most max_tokens = %lld, as reserved",
+        fail(MDLM_ERROR_SHAPE,
+             "batch.seq_length * batch.micro_batch_size = %lld tokens: expected at most max_tokens = %lld, as reserved",
              (long long)tokens, (long long)most);
     check_sequence(config, b.seq_length);
-    if (b.training != 0 && b.training != 1) fail(MDLM_ERROR_ARGUMENT, "batch.training = %d: expected 0 or 1", b.training);
+    if (b.training != 0 && b.training != 1)
+        fail(MDLM_ERROR_ARGUMENT, "batch.training = %d: expected 0 or 1", b.training);
     if (b.attention_mask_type < MDLM_MASK_DEFAULT || b.attention_mask_type > MDLM_MASK_BLOCK_CAUSAL)
         fail(MDLM_ERROR_ARGUMENT, "batch.attention_mask_type = %d: expected 0 .. 3", b.attention_mask_type);
     if (b.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL && config.mask_block_size < 1)
-        fail(MDLM_ERROR_CONFIG, "batch.attention_mask_type = block_causal: expected a config with mask_block_size >= 1, got %lld",
+        fail(MDLM_ERROR_CONFIG,
+             "batch.attention_mask_type = block_causal: expected a config with mask_block_size >= 1, got %lld",
              (long long)config.mask_block_size);
-    if (b.micro_batch_index > 65535) fail(MDLM_ERROR_ARGUMENT, "batch.micro_batch_index = %u: expected 0 .. 65535", b.micro_batch_index);
+    if (b.micro_batch_index > 65535)
+        fail(MDLM_ERROR_ARGUMENT, "batch.micro_batch_index = %u: expected 0 .. 65535", b.micro_batch_index);
     if (b.cu_seqlens == nullptr && b.num_documents != 0)
-        fail(MDLM_ERROR_ARGUMENT, "batch.num_documents = %lld with cu_seqlens NULL: expected 0", (long long)b.num_documents);
+        fail(MDLM_ERROR_ARGUMENT, "batch.num_documents = %lld with cu_seqlens NULL: expected 0",
+             (long long)b.num_documents);
 }
 
-RunState make_state(const Config &config, const mdlm_batch &b, const int32_t *offsets, int64_t count, Documents &documents) {
+RunState make_state(const Config &config, const mdlm_batch &b, const int32_t *offsets, int64_t count,
+                    Documents &documents) {
     RunState s;
     s.tokens = {b.seq_length, b.micro_batch_size, config.batch_first};
     s.mask.type = b.attention_mask_type == MDLM_MASK_DEFAULT ? config.attention_mask_type : b.attention_mask_type;
@@ -55,7 +66,8 @@ RunState make_state(const Config &config, const mdlm_batch &b, const int32_t *of
     s.mask.seq = b.seq_length;
     if (offsets != nullptr) {
         if (b.micro_batch_size != 1)
-            fail(MDLM_ERROR_SHAPE, "batch.micro_batch_size = %lld with packed documents: expected 1", (long long)b.micro_batch_size);
+            fail(MDLM_ERROR_SHAPE, "batch.micro_batch_size = %lld with packed documents: expected 1",
+                 (long long)b.micro_batch_size);
         documents.set(offsets, count);
         s.mask.doc_begin = documents.begin(), s.mask.doc_end = documents.end();
     }

@@ -30,6 +30,7 @@ void check_documents(const int32_t *offsets, int64_t count, int64_t max_document
 // Ranges and bounds; documents apart.
 void check_batch(const Config &config, const mdlm_shape &reserved, const mdlm_batch &batch);
 // Needs a checked batch. documents: storage for the bounds, when offsets are given.
-RunState make_state(const Config &config, const mdlm_batch &batch, const int32_t *offsets, int64_t count, Documents &documents);
+RunState make_state(const Config &config, const mdlm_batch &batch, const int32_t *offsets, int64_t count,
+                    Documents &documents);
 
 }  // namespace mdlm

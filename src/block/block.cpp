@@ -21,7 +21,9 @@ void check_aligned(const void *p, int64_t alignment, const char *name) {
 
 void check_apart(const void *a, const char *a_name, const void *b, const char *b_name, uint64_t bytes) {
     const auto p = reinterpret_cast<uintptr_t>(a), q = reinterpret_cast<uintptr_t>(b);
-    if (p < q + bytes && q < p + bytes) fail(MDLM_ERROR_ARGUMENT, "%s and %s overlap: expected %llu bytes apart", a_name, b_name, (unsigned long long)bytes);
+    if (p < q + bytes && q < p + bytes)
+        fail(MDLM_ERROR_ARGUMENT, "%s and %s overlap: expected %llu bytes apart", a_name, b_name,
+             (unsigned long long)bytes);
 }
 
 // What ranks must agree on in a batch. x is theirs to agree on.
@@ -32,7 +34,8 @@ void say(Statement &s, const mdlm_batch &b, const RunState &state, const int32_t
     shape("batch.num_documents", offsets != nullptr ? count : 0);
     shape("batch.attention_mask_type", state.mask.type);
     uint64_t documents = digest_start;
-    for (int64_t i = 0; offsets != nullptr && i <= count; ++i) documents = (documents ^ static_cast<uint32_t>(offsets[i])) * 0x100000001b3u;
+    for (int64_t i = 0; offsets != nullptr && i <= count; ++i)
+        documents = (documents ^ static_cast<uint32_t>(offsets[i])) * 0x100000001b3u;
     shape("batch.cu_seqlens (its digest)", static_cast<int64_t>(documents));
     shape("batch.training", b.training);
     shape("batch.seed", static_cast<int64_t>(b.seed));
@@ -43,11 +46,13 @@ void say(Statement &s, const mdlm_batch &b, const RunState &state, const int32_t
 }  // namespace
 
 Block::Block(Engine &engine, const mdlm_config &config)
-    : engine_(engine), config_(resolve(config)), programs_(make_programs(config_)), params_(config_, programs_, engine.group.rank()) {
+    : engine_(engine), config_(resolve(config)), programs_(make_programs(config_)),
+      params_(config_, programs_, engine.group.rank()) {
     if (!engine.device->traits().supports(config_.params_dtype))
         fail(MDLM_ERROR_UNSUPPORTED, "params_dtype = %s: this device does not run it", name_of(config_.params_dtype));
     if (config_.tensor_model_parallel_size != engine.group.size())
-        fail(MDLM_ERROR_UNSUPPORTED, "tensor_model_parallel_size = %lld: expected %lld, the size of the context's group",
+        fail(MDLM_ERROR_UNSUPPORTED,
+             "tensor_model_parallel_size = %lld: expected %lld, the size of the context's group",
              (long long)config_.tensor_model_parallel_size, (long long)engine.group.size());
 }
 
@@ -58,7 +63,8 @@ Block::~Block() {
 }
 
 Block::Reservation &Block::reserved() const {
-    if (reservation_ == nullptr) fail(MDLM_ERROR_STATE, "the block is not reserved: expected mdlm_block_reserve before");
+    if (reservation_ == nullptr)
+        fail(MDLM_ERROR_STATE, "the block is not reserved: expected mdlm_block_reserve before");
     return *reservation_;
 }
 
@@ -72,7 +78,8 @@ mdlm_memory Block::memory() const {
 
 void Block::none_in_flight(const char *what) const {
     if (reservation_ != nullptr && reservation_->in_flight > 0)
-        fail(MDLM_ERROR_STATE, "%s: %lld tapes are between forward and backward: expected none", what, (long long)reservation_->in_flight);
+        fail(MDLM_ERROR_STATE, "%s: %lld tapes are between forward and backward: expected none", what,
+             (long long)reservation_->in_flight);
 }
 
 void Block::bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes) {
@@ -126,7 +133,8 @@ Tape &Block::take_tape() {
         tape->counts = {};
         return *tape;
     }
-    fail(MDLM_ERROR_STATE, "tape: all %zu tapes are taken: expected in_flight of the reserved shape to cover them", r.tapes.size());
+    fail(MDLM_ERROR_STATE, "tape: all %zu tapes are taken: expected in_flight of the reserved shape to cover them",
+         r.tapes.size());
 }
 
 void Block::reset_tape(Tape &tape) {
@@ -145,7 +153,8 @@ void Block::set_documents(Tape &tape, const int32_t *offsets, int64_t count) {
         tape.offsets.count = 0;
         return;
     }
-    if (offsets == nullptr) fail(MDLM_ERROR_ARGUMENT, "cu_seqlens is NULL with num_documents = %lld: expected 0", (long long)count);
+    if (offsets == nullptr)
+        fail(MDLM_ERROR_ARGUMENT, "cu_seqlens is NULL with num_documents = %lld: expected 0", (long long)count);
     check_documents(offsets, count, r.shape.max_documents, -1, "cu_seqlens");
     std::copy(offsets, offsets + count + 1, tape.offsets.offsets.begin());
     tape.offsets.count = count;
@@ -179,13 +188,17 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
         check_aligned(x, alignment, "x");
         check_aligned(y, alignment, "y");
         check_apart(x, "x", y, "y", expected.bytes);
-        if (tape != nullptr && tape->full) fail(MDLM_ERROR_STATE, "tape: it holds a forward: expected mdlm_block_backward or mdlm_tape_reset before");
+        if (tape != nullptr && tape->full)
+            fail(MDLM_ERROR_STATE, "tape: it holds a forward: expected mdlm_block_backward or mdlm_tape_reset before");
         if (tape == nullptr && r.in_flight > 0 && r.shape.evaluate_in_flight == 0)
-            fail(MDLM_ERROR_STATE, "forward without a tape while %lld tapes are in flight: expected evaluate_in_flight = 1 in the reserved shape",
+            fail(MDLM_ERROR_STATE,
+                 "forward without a tape while %lld tapes are in flight: expected evaluate_in_flight = 1 in the "
+                 "reserved shape",
                  (long long)r.in_flight);
         const int32_t *offsets = batch.cu_seqlens;
         int64_t count = batch.num_documents;
-        if (offsets == nullptr && tape != nullptr && tape->offsets.count > 0) offsets = tape->offsets.offsets.data(), count = tape->offsets.count;
+        if (offsets == nullptr && tape != nullptr && tape->offsets.count > 0)
+            offsets = tape->offsets.offsets.data(), count = tape->offsets.count;
         if (offsets != nullptr) check_documents(offsets, count, r.shape.max_documents, batch.seq_length, "cu_seqlens");
         state = make_state(config_, batch, offsets, count, tape != nullptr ? tape->documents : r.documents);
         state.rank = engine_.group.rank();
@@ -230,11 +243,14 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
         if (options.overwrite_grads != 0 && options.overwrite_grads != 1)
             fail(MDLM_ERROR_ARGUMENT, "options.overwrite_grads = %d: expected 0 or 1", options.overwrite_grads);
         if (params_.grads_dirty && options.overwrite_grads == 0)
-            fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
+            fail(MDLM_ERROR_STATE,
+                 "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
         const int64_t alignment = engine_.device->alignment(config_.params_dtype);
         check_aligned(dy, alignment, "dy");
         if (r.plan->wants_dx) check_aligned(dx, alignment, "dx");
-        else if (dx != nullptr) fail(MDLM_ERROR_ARGUMENT, "dx = %p: expected NULL, the shape was reserved with input_requires_grad = 0", dx);
+        else if (dx != nullptr)
+            fail(MDLM_ERROR_ARGUMENT, "dx = %p: expected NULL, the shape was reserved with input_requires_grad = 0",
+                 dx);
         const int64_t rows = tape->state.part(split()).rows();
         const auto bytes = static_cast<uint64_t>(mul(mul(rows, config_.hidden_size), size_of(config_.params_dtype)));
         if (dx != nullptr && dx != dy) check_apart(dx, "dx", dy, "dy", bytes);
@@ -271,8 +287,8 @@ void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backwa
             return options.grad_ready(options.payload, e.item);
         }();
         if (status != MDLM_OK)
-            fail(MDLM_ERROR_CALLBACK, "grad_ready of layer %lld returned %d (%s)%s%s: expected MDLM_OK", (long long)e.item, status,
-                 mdlm_status_name(status), last_error()[0] != 0 ? " " : "", last_error());
+            fail(MDLM_ERROR_CALLBACK, "grad_ready of layer %lld returned %d (%s)%s%s: expected MDLM_OK",
+                 (long long)e.item, status, mdlm_status_name(status), last_error()[0] != 0 ? " " : "", last_error());
         set_last_error(before);
     }
 }
@@ -292,7 +308,8 @@ void Block::gather(const char *call, int64_t index, Find find, const void *with,
         const auto part = static_cast<size_t>(mul(p->elements, size_of(own.type)));
         mine.resize(part);
         all.resize(part * static_cast<size_t>(p->spec->partition_dim < 0 ? 1 : engine_.group.size()));
-        statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM, reservation_ != nullptr ? reservation_->number : 0);
+        statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM,
+                      reservation_ != nullptr ? reservation_->number : 0);
         statement.say("index", MDLM_ERROR_COMM, index);
         statement.say("elements", MDLM_ERROR_COMM, p->elements);
     });

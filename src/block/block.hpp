@@ -16,10 +16,10 @@ class Block;
 // What one forward leaves for its backward, apart from the bytes in the arena.
 struct Tape {
     const Block *block = nullptr;
-    int64_t index = 0;      // of its stack
-    uint64_t forward = 0;   // which of the block's forwards it holds: ranks must go back through the same
-    bool taken = false;     // somebody holds it
-    bool full = false;      // between a forward and its backward
+    int64_t index = 0;     // of its stack
+    uint64_t forward = 0;  // which of the block's forwards it holds: ranks must go back through the same
+    bool taken = false;    // somebody holds it
+    bool full = false;     // between a forward and its backward
     RunState state;
     Documents documents;
     DocumentOffsets offsets;
@@ -29,7 +29,8 @@ struct Tape {
 };
 
 // Bytes of a plan in the terms of the ABI.
-mdlm_memory memory_of(const BlockPlan &plan, const Config &config, int64_t positions, int64_t parameter_bytes, int64_t gradient_bytes);
+mdlm_memory memory_of(const BlockPlan &plan, const Config &config, int64_t positions, int64_t parameter_bytes,
+                      int64_t gradient_bytes);
 
 // Makes ready whatever runs at an extent, of all items; what it made stays as long as the handle.
 std::shared_ptr<void> prepare_ops(Device &device, const BlockPlan &plan, Extent extent);
@@ -45,8 +46,9 @@ public:
     Params &params() { return params_; }
     Engine &engine() const { return engine_; }
 
-    // Calls of the whole tensor-parallel group take their structs as the caller gave them: what is wrong with one rank's is told to the others.
-    // planned_for: the config that policies were made for, where they are not the block's own.
+    // Calls of the whole tensor-parallel group take their structs as the caller gave them: what is wrong with one
+    // rank's is told to the others. planned_for: the config that policies were made for, where they are not the block's
+    // own.
     void reserve(const mdlm_shape *shape, const Policies *policies, const Config *planned_for = nullptr);
     mdlm_memory memory() const;
     const mdlm_shape &shape() const;
@@ -85,7 +87,8 @@ private:
     std::array<std::vector<Group::Text>, 3> what_runs(const Reservation &reservation) const;
     // Not a std::function, whose making can fail before the ranks have come together.
     using Find = Params::Elements (*)(const void *find, Statement &statement);
-    void gather(const char *call, int64_t index, Find find, const void *with, mdlm_dtype dtype, void *host, size_t bytes);
+    void gather(const char *call, int64_t index, Find find, const void *with, mdlm_dtype dtype, void *host,
+                size_t bytes);
     void run_backward(Reservation &r, Tape &tape, Frame &frame, const mdlm_backward_options &options);
 
     Engine &engine_;

@@ -12,7 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-int64_t since(Clock::time_point start) { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count(); }
+int64_t since(Clock::time_point start) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+}
 
 // A size is tried while the one before took less than this, so that a slow device is measured with small ones.
 constexpr int64_t enough_ns = 8'000'000, patience_ns = 40'000'000;
@@ -20,65 +22,82 @@ constexpr int64_t enough_ns = 8'000'000, patience_ns = 40'000'000;
 class Bench {
 public:
     Bench(Engine &engine, DType dtype) : e_(engine), d_(*engine.device), type_(dtype) {
-        // Zeros would do for time, but not for the exponents of a softmax on devices that treat them apart: small numbers instead.
+        // Zeros would do for time, but not for the exponents of a softmax on devices that treat them apart: small
+        // numbers instead.
         std::vector<char> pattern(static_cast<size_t>(chunk));
-        for (int64_t i = 0; i < chunk / size_of(type_); ++i) store(type_, pattern.data(), i, static_cast<double>(i % 17 - 8) / 16.0);
+        for (int64_t i = 0; i < chunk / size_of(type_); ++i)
+            store(type_, pattern.data(), i, static_cast<double>(i % 17 - 8) / 16.0);
         memory_ = e_.device_memory.allocate(area, "calibration");
-        for (int64_t at = 0; at < area; at += chunk) d_.copy(memory_.get() + at, pattern.data(), static_cast<size_t>(chunk));
+        for (int64_t at = 0; at < area; at += chunk)
+            d_.copy(memory_.get() + at, pattern.data(), static_cast<size_t>(chunk));
         shape_ = d_.begin_shape();
     }
 
     int64_t linear() {
-        return rate([&](int level, int64_t &work) {
-            const int64_t m = int64_t{64} << level, n = int64_t{256} << level, k = n;  // 8 MFLOP, then 8 times as many each
-            KernelSize size{};
-            size.dtype = type_, size.rows = m, size.n = n, size.k = k;
-            d_.prepare(Kernel::linear_forward, size);
-            work = 2 * m * n * k;
-            const LinearForward a = {type_, m, n, k, part(0), part(1), nullptr, part(2), scratch(Kernel::linear_forward, size)};
-            return [this, a] { d_.linear_forward(a); };
-        }, 4);
+        return rate(
+            [&](int level, int64_t &work) {
+                const int64_t m = int64_t{64} << level, n = int64_t{256} << level,
+                              k = n;  // 8 MFLOP, then 8 times as many each
+                KernelSize size{};
+                size.dtype = type_, size.rows = m, size.n = n, size.k = k;
+                d_.prepare(Kernel::linear_forward, size);
+                work = 2 * m * n * k;
+                const LinearForward a = {
+                    type_, m, n, k, part(0), part(1), nullptr, part(2), scratch(Kernel::linear_forward, size)};
+                return [this, a] { d_.linear_forward(a); };
+            },
+            4);
     }
     int64_t attention() {
-        return rate([&](int level, int64_t &work) {
-            AttentionForward a{};
-            const int64_t s = int64_t{128} << level, heads = 4, d = 64, width = 3 * heads * d;
-            a.shape.dtype = type_, a.shape.tokens = {s, 1, false}, a.shape.heads = a.shape.groups = heads, a.shape.d = d, a.shape.scale = 0.125;
-            a.shape.mask.seq = s;
-            KernelSize size{};
-            size.dtype = type_, size.rows = size.seq = s, size.heads = size.groups = heads, size.d = d;
-            d_.prepare(Kernel::attention_forward, size);
-            char *qkv = part(0);
-            a.q = {qkv, width, 3 * d, d}, a.k = {qkv + d * size_of(type_), width, 3 * d, 0}, a.v = {qkv + 2 * d * size_of(type_), width, 3 * d, 0};
-            a.context = {part(1), heads * d, d, d}, a.row_max = part(2), a.inverse_sum = part(2) + chunk;
-            a.workspace = scratch(Kernel::attention_forward, size);
-            work = 4 * s * s * heads * d;
-            return [this, a] { d_.attention_forward(a); };
-        }, 5);
+        return rate(
+            [&](int level, int64_t &work) {
+                AttentionForward a{};
+                const int64_t s = int64_t{128} << level, heads = 4, d = 64, width = 3 * heads * d;
+                a.shape.dtype = type_, a.shape.tokens = {s, 1, false}, a.shape.heads = a.shape.groups = heads,
+                a.shape.d = d, a.shape.scale = 0.125;
+                a.shape.mask.seq = s;
+                KernelSize size{};
+                size.dtype = type_, size.rows = size.seq = s, size.heads = size.groups = heads, size.d = d;
+                d_.prepare(Kernel::attention_forward, size);
+                char *qkv = part(0);
+                a.q = {qkv, width, 3 * d, d}, a.k = {qkv + d * size_of(type_), width, 3 * d, 0},
+                a.v = {qkv + 2 * d * size_of(type_), width, 3 * d, 0};
+                a.context = {part(1), heads * d, d, d}, a.row_max = part(2), a.inverse_sum = part(2) + chunk;
+                a.workspace = scratch(Kernel::attention_forward, size);
+                work = 4 * s * s * heads * d;
+                return [this, a] { d_.attention_forward(a); };
+            },
+            5);
     }
     int64_t pointwise() {  // 8 FLOPs an element, as the op counts them
-        return rate([&](int level, int64_t &work) {
-            const ActivationForward a = {type_, MDLM_ACT_SWIGLU, 16 << (2 * level), 1024, part(0), part(1)};
-            work = 8 * a.rows * a.width;
-            return [this, a] { d_.activation_forward(a); };
-        }, 4);
+        return rate(
+            [&](int level, int64_t &work) {
+                const ActivationForward a = {type_, MDLM_ACT_SWIGLU, 16 << (2 * level), 1024, part(0), part(1)};
+                work = 8 * a.rows * a.width;
+                return [this, a] { d_.activation_forward(a); };
+            },
+            4);
     }
     int64_t memory() {
-        return rate([&](int level, int64_t &work) {
-            const BiasDropoutAdd a = add(int64_t{16} << (2 * level));
-            work = 3 * a.tokens.rows() * a.width * size_of(type_);
-            return [this, a] { d_.bias_dropout_add(a); };
-        }, 5);
+        return rate(
+            [&](int level, int64_t &work) {
+                const BiasDropoutAdd a = add(int64_t{16} << (2 * level));
+                work = 3 * a.tokens.rows() * a.width * size_of(type_);
+                return [this, a] { d_.bias_dropout_add(a); };
+            },
+            5);
     }
     int64_t op_ns() {
         const BiasDropoutAdd a = add(1);
         return best([this, a] { d_.bias_dropout_add(a); });
     }
     int64_t copies() {
-        return rate([&](int level, int64_t &work) {
-            work = (chunk / 64) << (2 * level);
-            return [this, bytes = static_cast<size_t>(work)] { d_.copy(part(1), part(0), bytes); };
-        }, 4);
+        return rate(
+            [&](int level, int64_t &work) {
+                work = (chunk / 64) << (2 * level);
+                return [this, bytes = static_cast<size_t>(work)] { d_.copy(part(1), part(0), bytes); };
+            },
+            4);
     }
 
 private:

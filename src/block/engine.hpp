@@ -29,9 +29,10 @@ struct Log {
 };
 
 struct Engine {
-    Engine(std::unique_ptr<Device> d, std::shared_ptr<Comm> comm, int64_t timeout_ms, const mdlm_allocator *device_table,
-           const mdlm_allocator *host_table)
-        : device_memory(device_table), host_memory(host_table), device(std::move(d)), group(std::move(comm), timeout_ms) {}
+    Engine(std::unique_ptr<Device> d, std::shared_ptr<Comm> comm, int64_t timeout_ms,
+           const mdlm_allocator *device_table, const mdlm_allocator *host_table)
+        : device_memory(device_table), host_memory(host_table), device(std::move(d)),
+          group(std::move(comm), timeout_ms) {}
 
     Allocator device_memory, host_memory;
     Memory shared_scratch;  // of blocks reserved with share_scratch

@@ -13,7 +13,8 @@
 namespace mdlm {
 namespace {
 
-// Large memory stands on huge pages where the system has them: a matrix whose rows lie pages apart would wait for address translation.
+// Large memory stands on huge pages where the system has them: a matrix whose rows lie pages apart would wait for
+// address translation.
 constexpr size_t huge_page = size_t{2} << 20, large = 4 * huge_page;
 std::align_val_t own_alignment(size_t bytes, size_t alignment) {
     return std::align_val_t(bytes >= large ? std::max(alignment, huge_page) : alignment);
@@ -27,7 +28,9 @@ void *own_alloc(void *, size_t bytes, size_t alignment) {
 #endif
     return at;
 }
-void own_free(void *, void *at, size_t bytes, size_t alignment) { ::operator delete(at, own_alignment(bytes, alignment)); }
+void own_free(void *, void *at, size_t bytes, size_t alignment) {
+    ::operator delete(at, own_alignment(bytes, alignment));
+}
 
 }  // namespace
 
@@ -58,7 +61,8 @@ Memory Allocator::allocate(int64_t bytes, const char *what) {
     if (at == nullptr) fail(MDLM_ERROR_MEMORY, "%s: %lld bytes could not be allocated", what, (long long)bytes);
     m.from_ = this, m.at_ = at, m.bytes_ = bytes;
     if (reinterpret_cast<uintptr_t>(at) % granule != 0)
-        fail(MDLM_ERROR_CALLBACK, "%s: the allocator gave memory that is not aligned to %lld", what, (long long)granule);
+        fail(MDLM_ERROR_CALLBACK, "%s: the allocator gave memory that is not aligned to %lld", what,
+             (long long)granule);
     return m;
 }
 

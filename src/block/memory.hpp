@@ -12,7 +12,9 @@ class Allocator;
 class Memory {
 public:
     Memory() = default;
-    Memory(Memory &&o) noexcept : from_(std::exchange(o.from_, nullptr)), at_(std::exchange(o.at_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+    Memory(Memory &&o) noexcept
+        : from_(std::exchange(o.from_, nullptr)), at_(std::exchange(o.at_, nullptr)),
+          bytes_(std::exchange(o.bytes_, 0)) {}
     Memory &operator=(Memory &&o) noexcept {
         std::swap(from_, o.from_), std::swap(at_, o.at_), std::swap(bytes_, o.bytes_);
         return *this;
@@ -32,10 +34,12 @@ class Allocator {
 public:
     explicit Allocator(const mdlm_allocator *table);  // nullptr: ours
     Allocator(const Allocator &) = delete;
-    // 0 bytes: an empty Memory, and the allocator is not asked. what names the thing in the error's text. Aligned to the granule.
+    // 0 bytes: an empty Memory, and the allocator is not asked. what names the thing in the error's text. Aligned to
+    // the granule.
     Memory allocate(int64_t bytes, const char *what);
     void *take(size_t bytes, size_t alignment);  // nullptr when there is none
-    // In a child that fork made, what is the caller's stays: its functions may count on threads, locks or devices that are not there.
+    // In a child that fork made, what is the caller's stays: its functions may count on threads, locks or devices that
+    // are not there.
     void give(void *at, size_t bytes, size_t alignment);
     uint64_t calls() const { return calls_; }
 

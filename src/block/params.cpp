@@ -32,14 +32,16 @@ bool within(const Memory &memory, const char *at) {
 }  // namespace
 
 Params::Params(const Config &config, const Programs &programs, int64_t rank)
-    : config_(config), t_(config.tensor_model_parallel_size), rank_(rank), dtype_(config.params_dtype), grad_dtype_(config.grad_dtype) {
+    : config_(config), t_(config.tensor_model_parallel_size), rank_(rank), dtype_(config.params_dtype),
+      grad_dtype_(config.grad_dtype) {
     for (int64_t item = 0; item < programs.items(); ++item) {
         first_.push_back(static_cast<int64_t>(entries_.size()));
         const auto &specs = programs.of(item).params;
         for (size_t i = 0; i < specs.size(); ++i) {
             ParamEntry p;
             const bool layer = item < programs.num_layers;
-            p.name = (layer ? "layers." + std::to_string(config.layer_offset + item) + "." : std::string()) + specs[i].name;
+            p.name =
+                (layer ? "layers." + std::to_string(config.layer_offset + item) + "." : std::string()) + specs[i].name;
             p.item = item, p.id = static_cast<ParamId>(i), p.spec = &specs[i];
             p.elements = mul(specs[i].local(0, t_), specs[i].local(1, t_));
             p.bytes = mul(p.elements, size_of(dtype_));
@@ -64,7 +66,8 @@ void Params::lay_out_grads() {
 
 const ParamEntry &Params::at(int64_t index) const {
     if (index < 0 || index >= static_cast<int64_t>(entries_.size()))
-        fail(MDLM_ERROR_ARGUMENT, "parameter index %lld: expected 0 .. %lld", (long long)index, (long long)entries_.size() - 1);
+        fail(MDLM_ERROR_ARGUMENT, "parameter index %lld: expected 0 .. %lld", (long long)index,
+             (long long)entries_.size() - 1);
     return entries_[index];
 }
 
@@ -93,7 +96,8 @@ Params::Storage Params::prepare(Engine &engine) const {
     Storage s;
     if (ready_) return s;
     bool params = false, grads = false;
-    for (const ParamEntry &p : entries_) params = params || p.data == nullptr, grads = grads || (p.grad == nullptr && p.grad_bytes > 0);
+    for (const ParamEntry &p : entries_)
+        params = params || p.data == nullptr, grads = grads || (p.grad == nullptr && p.grad_bytes > 0);
     if (params) s.params = engine.device_memory.allocate(flat_, "parameters");
     if (grads) s.grads = engine.device_memory.allocate(flat_grad_, "gradients");
     if (params) engine.device->zero(s.params.get(), static_cast<size_t>(flat_));
@@ -140,7 +144,8 @@ void Params::bind_one(Engine &engine, int64_t index, void *param, void *grad) {
     ParamEntry &p = entries_[index];
     for (const void *q : {static_cast<const void *>(param), static_cast<const void *>(grad)})
         check_bound(q, p.name.c_str());
-    if (grad != nullptr && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient to bind", p.name.c_str());
+    if (grad != nullptr && p.grad_bytes == 0)
+        fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient to bind", p.name.c_str());
     check_apart(param, p.bytes, grad, p.grad_bytes, p.name.c_str());
     if (param != nullptr) p.data = static_cast<char *>(param);
     if (grad != nullptr) p.grad = static_cast<char *>(grad), grads_bound_ = true;

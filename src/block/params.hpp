@@ -12,15 +12,16 @@ namespace mdlm {
 
 struct ParamEntry {
     std::string name;
-    int64_t item = 0;   // layer, or num_layers for the final norm
-    ParamId id = 0;     // within its program
+    int64_t item = 0;  // layer, or num_layers for the final norm
+    ParamId id = 0;    // within its program
     const Param *spec = nullptr;
     bool requires_grad = true;
     int64_t elements = 0, bytes = 0, offset = 0, grad_bytes = 0, grad_offset = 0;
     char *data = nullptr, *grad = nullptr;  // where they are now; nullptr before allocation
 };
 
-// Which part of a parameter a rank has. A dimension that is split over ranks is split within each of its partition_stride pieces (gate and up).
+// Which part of a parameter a rank has. A dimension that is split over ranks is split within each of its
+// partition_stride pieces (gate and up).
 class Shard {
 public:
     Shard(const Param &spec, int64_t t, int64_t rank) : spec_(spec), t_(t), rank_(rank) {}
@@ -101,7 +102,7 @@ public:
     const void *const *data_of(int64_t item) const { return data_.data() + first_[item]; }
     void *const *grads_of(int64_t item) const { return grads_.data() + first_[item]; }
 
-    uint64_t version = 1;     // grows with every change of values
+    uint64_t version = 1;      // grows with every change of values
     bool grads_dirty = false;  // a backward failed inside
 
 private:

@@ -30,15 +30,19 @@ Params::Region Params::region(const ParamEntry &p, const Box &box) const {
         else if (qkv && want == "v") b.part = Region::Part::v, full[0] = config_.num_query_groups * d;
         else if (fc1 && want == "gate") b.part = Region::Part::gate, full[0] = config_.ffn_hidden_size;
         else if (fc1 && want == "up") b.part = Region::Part::up, full[0] = config_.ffn_hidden_size;
-        else fail(MDLM_ERROR_NOT_FOUND, "%s: part \"%.40s\": expected %s", name, part, qkv ? "q, k, v or NULL" : fc1 ? "gate, up or NULL" : "NULL");
+        else
+            fail(MDLM_ERROR_NOT_FOUND, "%s: part \"%.40s\": expected %s", name, part,
+                 qkv   ? "q, k, v or NULL"
+                 : fc1 ? "gate, up or NULL"
+                       : "NULL");
     }
     for (int i = 0; i < p.spec->ndim; ++i) {
         b.start[i] = box.start != nullptr ? box.start[i] : 0;
         const bool begins = b.start[i] >= 0 && b.start[i] <= full[i];
         b.count[i] = box.count != nullptr ? box.count[i] : begins ? full[i] - b.start[i] : 0;
         if (!begins || b.count[i] < 0 || b.count[i] > full[i] - b.start[i])
-            fail(MDLM_ERROR_ARGUMENT, "%s: start[%d] = %lld, count[%d] = %lld: expected to lie within %lld", name, i, (long long)b.start[i], i,
-                 (long long)b.count[i], (long long)full[i]);
+            fail(MDLM_ERROR_ARGUMENT, "%s: start[%d] = %lld, count[%d] = %lld: expected to lie within %lld", name, i,
+                 (long long)b.start[i], i, (long long)b.count[i], (long long)full[i]);
     }
     const int64_t expected = mul(mul(b.count[0], b.count[1]), size_of(box.type));
     if (static_cast<uint64_t>(box.bytes) != static_cast<uint64_t>(expected))
@@ -49,7 +53,8 @@ Params::Region Params::region(const ParamEntry &p, const Box &box) const {
 
 // Row of the full tensor that a row of the part is. Queries, key and value stand group by group.
 int64_t Params::full_row(const Region &b, int64_t row) const {
-    const int64_t d = config_.kv_channels, per = config_.num_attention_heads / config_.num_query_groups, group = (per + 2) * d;
+    const int64_t d = config_.kv_channels, per = config_.num_attention_heads / config_.num_query_groups,
+                  group = (per + 2) * d;
     const int64_t head = row / d, channel = row % d;
     switch (b.part) {
     case Region::Part::q: return head / per * group + head % per * d + channel;
@@ -65,14 +70,17 @@ int64_t Params::full_row(const Region &b, int64_t row) const {
 namespace {
 
 void must_have(const void *memory, const ParamEntry &p) {
-    if (memory == nullptr) fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", p.name.c_str());
+    if (memory == nullptr)
+        fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before",
+             p.name.c_str());
 }
 
-// What a rank has of a box of rows x columns from a first column: calls body(row of the box, first local element, columns in the box [begin, end)).
-// full_row says which row of the full tensor a row of the box is.
+// What a rank has of a box of rows x columns from a first column: calls body(row of the box, first local element,
+// columns in the box [begin, end)). full_row says which row of the full tensor a row of the box is.
 template <class FullRow, class Body>
 void each_row(const Shard &mine, int64_t rows, int64_t first, int64_t columns, FullRow &&full_row, Body &&body) {
-    const int64_t begin = std::max(first, mine.first_column()), end = std::min(first + columns, mine.first_column() + mine.columns());
+    const int64_t begin = std::max(first, mine.first_column()),
+                  end = std::min(first + columns, mine.first_column() + mine.columns());
     for (int64_t r = 0; r < rows && begin < end; ++r) {
         const int64_t at = mine.local_row(full_row(r));
         if (at >= 0) body(r, at * mine.columns() + begin - mine.first_column(), begin - first, end - first);
@@ -142,8 +150,8 @@ void Params::join_parts(const ParamEntry &p, DType stored, const void *parts, DT
     }
 }
 
-// Normal numbers by Box and Muller's transform of Philox words, counted by element and keyed by the parameter's name, so that a value does not
-// depend on how tensors are split or stages cut.
+// Normal numbers by Box and Muller's transform of Philox words, counted by element and keyed by the parameter's name,
+// so that a value does not depend on how tensors are split or stages cut.
 void Params::init(Device &device, uint64_t seed) {
     for (const ParamEntry &p : entries_) must_have(p.data, p);
     std::vector<char> values;
@@ -159,12 +167,16 @@ void Params::init(Device &device, uint64_t seed) {
             int64_t drawn = -1;
             std::array<uint32_t, 4> words{};
             for (int64_t i = 0; i < p.elements; ++i) {
-                const int64_t at = mine.full_row(i / mine.columns()) * p.spec->full[1] + mine.first_column() + i % mine.columns(), j = at & 3;
+                const int64_t at = mine.full_row(i / mine.columns()) * p.spec->full[1] + mine.first_column() +
+                                   i % mine.columns(),
+                              j = at & 3;
                 if (at / 4 != drawn) {
                     drawn = at / 4;
-                    words = philox4x32(seed, {uint32_t(drawn), uint32_t(uint64_t(drawn) >> 32), uint32_t(name), uint32_t(name >> 32)});
+                    words = philox4x32(
+                        seed, {uint32_t(drawn), uint32_t(uint64_t(drawn) >> 32), uint32_t(name), uint32_t(name >> 32)});
                 }
-                const double u = (words[j & 2] + 0.5) / 4294967296.0, angle = 2.0 * M_PI * words[(j & 2) + 1] / 4294967296.0;
+                const double u = (words[j & 2] + 0.5) / 4294967296.0,
+                             angle = 2.0 * M_PI * words[(j & 2) + 1] / 4294967296.0;
                 const double radius = std::sqrt(-2.0 * std::log(u));
                 store(dtype_, values.data(), i, std * radius * ((j & 1) == 0 ? std::cos(angle) : std::sin(angle)));
             }

@@ -49,21 +49,27 @@ std::string remark_on_plan(const Config &config, const mdlm_shape &shape, const 
     const bool saves_little = all > 0 && static_cast<double>(plan.peak_bytes) >= 0.98 * static_cast<double>(all);
     if (!one_unit && !saves_little) return "";
     char line[512], peaks[160] = "";
-    if (all > 0) std::snprintf(peaks, sizeof peaks, ": its peak_bytes is %lld, that of a plan that keeps everything %lld", ll{plan.peak_bytes}, ll{all});
+    if (all > 0)
+        std::snprintf(peaks, sizeof peaks, ": its peak_bytes is %lld, that of a plan that keeps everything %lld",
+                      ll{plan.peak_bytes}, ll{all});
     if (one_unit)
-        std::snprintf(line, sizeof line, "plan: one unit holds all %lld layers, so its replay stands beside everything that it keeps%s; shorter units need less",
+        std::snprintf(line, sizeof line,
+                      "plan: one unit holds all %lld layers, so its replay stands beside everything that it keeps%s; "
+                      "shorter units need less",
                       ll{layers}, peaks);
     else
-        std::snprintf(line, sizeof line, "plan: it replays %lld ops in backward%s and saves next to nothing%s", ll{extra.replayed_ops},
-                      extra.moves ? ", moves saved tensors" : "", peaks);
+        std::snprintf(line, sizeof line, "plan: it replays %lld ops in backward%s and saves next to nothing%s",
+                      ll{extra.replayed_ops}, extra.moves ? ", moves saved tensors" : "", peaks);
     return line;
 }
 
 std::string remark_on_initial_values(const Config &c) {
-    if (c.layer_offset == 0 || c.raw.total_num_layers != 0 || c.raw.output_init_std != 0 || c.init_method_std == 0) return "";
+    if (c.layer_offset == 0 || c.raw.total_num_layers != 0 || c.raw.output_init_std != 0 || c.init_method_std == 0)
+        return "";
     char line[512];
     std::snprintf(line, sizeof line,
-                  "initial values: layer_offset = %lld without total_num_layers: output_init_std is taken from layer_offset + num_layers = %lld, "
+                  "initial values: layer_offset = %lld without total_num_layers: output_init_std is taken from "
+                  "layer_offset + num_layers = %lld, "
                   "which is right for the last pipeline stage only",
                   ll{c.layer_offset}, ll{c.total_num_layers});
     return line;

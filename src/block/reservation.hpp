@@ -11,16 +11,16 @@ struct Block::Reservation {
     std::unique_ptr<BlockPlan> plan;
     Memory arena, host, rotary;
     std::vector<std::unique_ptr<Tape>> tapes;
-    Documents documents;                 // of evaluations
+    Documents documents;  // of evaluations
     struct Prepared {
         Extent extent;
         uint64_t used = 0;           // when last; 0: empty
         std::shared_ptr<void> made;  // the device's
     };
-    std::array<Prepared, 16> prepared;   // the shapes of the last calls
+    std::array<Prepared, 16> prepared;  // the shapes of the last calls
     uint64_t calls = 0;
-    int64_t in_flight = 0;               // tapes that are full
-    int64_t number = 0;                  // of the group's reserves: which block it is of, alike on all ranks
+    int64_t in_flight = 0;  // tapes that are full
+    int64_t number = 0;     // of the group's reserves: which block it is of, alike on all ranks
 };
 
 }  // namespace mdlm

@@ -10,7 +10,8 @@
 
 namespace mdlm {
 
-mdlm_memory memory_of(const BlockPlan &plan, const Config &config, int64_t positions, int64_t parameter_bytes, int64_t gradient_bytes) {
+mdlm_memory memory_of(const BlockPlan &plan, const Config &config, int64_t positions, int64_t parameter_bytes,
+                      int64_t gradient_bytes) {
     mdlm_memory m = MDLM_MEMORY_INIT;
     m.peak_bytes = static_cast<uint64_t>(plan.peak_bytes);
     m.fixed_bytes = static_cast<uint64_t>(plan.fixed_bytes);
@@ -36,12 +37,16 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
         check_shape(config_, shape);
         if (reservation_ != nullptr)
             for (const auto &tape : reservation_->tapes)
-                if (tape->taken) fail(MDLM_ERROR_STATE, "reserve: tapes of the last reservation exist: expected them destroyed first");
+                if (tape->taken)
+                    fail(MDLM_ERROR_STATE,
+                         "reserve: tapes of the last reservation exist: expected them destroyed first");
         r = prepare_reservation(shape, policies);
         const BlockPlan &plan = *r->plan;
         if (engine_.log.listens()) remark = remark_on_plan(config_, shape, plan);
-        // Nothing in shared scratch outlives a call, so it can be replaced even while other blocks' tapes are in flight.
-        if (plan.shared_bytes() > engine_.shared_scratch.bytes()) shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
+        // Nothing in shared scratch outlives a call, so it can be replaced even while other blocks' tapes are in
+        // flight.
+        if (plan.shared_bytes() > engine_.shared_scratch.bytes())
+            shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
         storage = params_.prepare(engine_);
         const auto same = [&](const char *name, int64_t value) { statement.say(name, MDLM_ERROR_SHAPE, value); };
         statement.say("version of the library", MDLM_ERROR_COMM, MDLM_API_VERSION);
@@ -79,13 +84,16 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     const Traits traits = engine_.device->traits();
     Policies own;
     if (policies == nullptr) {
-        own = Plan(config_.raw, shape, traits, params_.trains(), engine_.table, rotary_table_bytes(config_, shape.seq_length)).policies();
+        own = Plan(config_.raw, shape, traits, params_.trains(), engine_.table,
+                   rotary_table_bytes(config_, shape.seq_length))
+                  .policies();
         policies = &own;
     }
     r->plan = make_block_plan(plan_input(config_, shape, programs_, *policies, params_.trains(), traits));
     const BlockPlan &plan = *r->plan;
     if (shape.max_bytes != 0 && static_cast<uint64_t>(plan.peak_bytes) > shape.max_bytes)
-        fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes, (long long)plan.peak_bytes);
+        fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes,
+             (long long)plan.peak_bytes);
 
     r->arena = engine_.device_memory.allocate(plan.own_bytes(), "arena");
     r->host = engine_.host_memory.allocate(mul(plan.host_bytes, shape.in_flight), "host storage");
@@ -102,20 +110,25 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
         }
         r->tapes.push_back(std::move(tape));
     }
-    prepare_shape(*r, {shape.seq_length * std::max<int64_t>(1, most_tokens(shape) / shape.seq_length), shape.seq_length});
+    prepare_shape(*r,
+                  {shape.seq_length * std::max<int64_t>(1, most_tokens(shape) / shape.seq_length), shape.seq_length});
     return r;
 }
 
-// Ranks that would run different programs must not begin: what they compare, in lists. With equal settings they have the same parameters and tensors.
+// Ranks that would run different programs must not begin: what they compare, in lists. With equal settings they have
+// the same parameters and tensors.
 std::array<std::vector<Group::Text>, 3> Block::what_runs(const Reservation &r) const {
     std::array<std::vector<Group::Text>, 3> texts;
-    for (int32_t i = 0; i < config_key_count(); ++i) texts[0].push_back({config_key(i), config_get(config_.raw, config_key(i))});
-    for (const ParamEntry &p : params_.entries()) texts[1].push_back({"requires_grad of " + p.name, p.requires_grad ? "1" : "0"});
+    for (int32_t i = 0; i < config_key_count(); ++i)
+        texts[0].push_back({config_key(i), config_get(config_.raw, config_key(i))});
+    for (const ParamEntry &p : params_.entries())
+        texts[1].push_back({"requires_grad of " + p.name, p.requires_grad ? "1" : "0"});
     const Policies &policies = r.plan->input.policies;
     for (int64_t i = 0; i < programs_.items(); ++i) {
         const std::string layer = "plan of layer " + std::to_string(i) + ": ";
         const Unit &unit = policies.unit_of(i);
-        texts[2].push_back({layer + "its unit", std::to_string(unit.count) + " from layer " + std::to_string(unit.first)});
+        texts[2].push_back(
+            {layer + "its unit", std::to_string(unit.count) + " from layer " + std::to_string(unit.first)});
         for (BufferId b : tensors_of(programs_.of(i)))
             texts[2].push_back({layer + programs_.of(i).buffers[static_cast<size_t>(b)].name,
                                 name_of(policies.items[static_cast<size_t>(i)][static_cast<size_t>(b)])});
@@ -139,7 +152,8 @@ void Block::prepare_shape(Reservation &r, Extent extent) {
             return;
         }
     auto made = prepare_ops(*engine_.device, *r.plan, extent);
-    auto &oldest = *std::min_element(r.prepared.begin(), r.prepared.end(), [](const auto &a, const auto &b) { return a.used < b.used; });
+    auto &oldest = *std::min_element(r.prepared.begin(), r.prepared.end(),
+                                     [](const auto &a, const auto &b) { return a.used < b.used; });
     oldest = {extent, r.calls, std::move(made)};
 }
 

@@ -13,7 +13,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t most_operands = 16;
 
-int64_t nanoseconds(Clock::time_point t) { return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count(); }
+int64_t nanoseconds(Clock::time_point t) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
+}
 
 mdlm_work work_of(const Cost &cost) {
     if (cost.flops == 0) return MDLM_WORK_TRANSFER;
@@ -40,7 +42,8 @@ void Runner::observed(const Entry &e, const char *op, int32_t v, int64_t bytes, 
     event.op = op;
     event.tensor = e.schedule->layer->program->buffers[e.schedule->values[v].buffer].name.c_str();
     event.layer = f_.layer_offset + e.item;
-    event.phase = e.kind == Entry::Kind::from_host || e.kind == Entry::Kind::gather_input ? MDLM_PHASE_BACKWARD : MDLM_PHASE_FORWARD;
+    event.phase = e.kind == Entry::Kind::from_host || e.kind == Entry::Kind::gather_input ? MDLM_PHASE_BACKWARD
+                                                                                          : MDLM_PHASE_FORWARD;
     event.work = MDLM_WORK_TRANSFER;
     event.bytes = static_cast<uint64_t>(2 * bytes);
     tell(event, begin);
@@ -50,7 +53,8 @@ char *Runner::address(const Place &p) const {
     switch (p.kind) {
     case Place::Kind::fixed: return (f_.shared != nullptr ? f_.shared : f_.arena) + p.offset;
     case Place::Kind::stack: return f_.arena + f_.stack + p.offset;
-    case Place::Kind::slab: return (f_.shared != nullptr ? f_.shared + plan_.fixed_bytes : f_.arena + plan_.slab_origin) + p.offset;
+    case Place::Kind::slab:
+        return (f_.shared != nullptr ? f_.shared + plan_.fixed_bytes : f_.arena + plan_.slab_origin) + p.offset;
     default: return nullptr;
     }
 }
@@ -64,22 +68,28 @@ char *Runner::address(const Entry &e, int32_t v) const {
     case Home::y: return placed(e.y, f_.y);
     case Home::dy: return placed(e.dy, f_.dy);
     case Home::dx: return placed(e.dx, f_.dx);
-    case Home::frame: case Home::scratch: case Home::staged: break;
+    case Home::frame:
+    case Home::scratch:
+    case Home::staged: break;
     }
     const Spot &spot = e.layout->spots[v];
-    const Place &base = spot.where == Spot::Where::frame ? e.frame : spot.where == Spot::Where::slab ? e.slab : e.staging;
+    const Place &base = spot.where == Spot::Where::frame  ? e.frame
+                        : spot.where == Spot::Where::slab ? e.slab
+                                                          : e.staging;
     return address(base) + spot.offset;
 }
 
 int64_t Runner::bytes_of(const Entry &e, int32_t v) const {
     const BufferId b = e.schedule->values[v].buffer;
-    return b == no_buffer ? e.schedule->values[v].bytes : rounded(e.schedule->layer->buffers[b].bytes(f_.state.extent()));
+    return b == no_buffer ? e.schedule->values[v].bytes
+                          : rounded(e.schedule->layer->buffers[b].bytes(f_.state.extent()));
 }
 
 void Runner::touch(const char *at, int64_t bytes) {
     const auto used = [&](const char *begin, int64_t size, int64_t below) {
         if (at < begin || at >= begin + size) return;  // the caller's, or the other part
-        counts_.high_water_bytes = std::max(counts_.high_water_bytes, static_cast<uint64_t>(below + (at - begin) + bytes));
+        counts_.high_water_bytes =
+            std::max(counts_.high_water_bytes, static_cast<uint64_t>(below + (at - begin) + bytes));
     };
     used(f_.arena, plan_.own_bytes(), 0);
     if (f_.shared != nullptr) used(f_.shared, plan_.shared_bytes(), plan_.own_bytes());
@@ -89,14 +99,17 @@ void Runner::run(const Entry &e) {
     switch (e.kind) {
     case Entry::Kind::copy_input: {
         const int64_t bytes = input_of(e).bytes(f_.state.extent());
-        return observed(e, "copy_input", e.schedule->x, bytes, [&] { engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(bytes)); });
+        return observed(e, "copy_input", e.schedule->x, bytes,
+                        [&] { engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(bytes)); });
     }
     case Entry::Kind::to_host: return transfer(e, true);
     case Entry::Kind::from_host: return transfer(e, false);
-    case Entry::Kind::shard_input: case Entry::Kind::gather_input: {
+    case Entry::Kind::shard_input:
+    case Entry::Kind::gather_input: {
         const Buffer &x = input_of(e);
         const int64_t t = engine_.group.size(), bytes = x.bytes(f_.state.extent());
-        const int64_t share = ceil_div(bytes / size_of(x.dtype), t) * size_of(x.dtype), begin = share * engine_.group.rank();
+        const int64_t share = ceil_div(bytes / size_of(x.dtype), t) * size_of(x.dtype),
+                      begin = share * engine_.group.rank();
         char *frame = address(e.frame);
         touch(frame, rounded(share));
         if (e.kind == Entry::Kind::gather_input) {
@@ -112,7 +125,8 @@ void Runner::run(const Entry &e) {
                      [&] { engine_.device->copy(frame, address(e, e.schedule->x) + begin, static_cast<size_t>(own)); });
         return;
     }
-    case Entry::Kind::forward: case Entry::Kind::backward: break;
+    case Entry::Kind::forward:
+    case Entry::Kind::backward: break;
     }
     run_steps(e);
     if (e.kind == Entry::Kind::forward && !e.replay) count_saved(e);
@@ -127,7 +141,9 @@ void Runner::run_steps(const Entry &e) {
     for (const Step &s : e.kind == Entry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
         const Op &op = e.schedule->op(s);
         const auto resolve = [&](const std::vector<int32_t> &values, std::array<void *, most_operands> &to) {
-            if (values.size() > most_operands) fail(MDLM_ERROR_INTERNAL, "op %s: %zu operands: expected at most %zu", op.name(), values.size(), most_operands);
+            if (values.size() > most_operands)
+                fail(MDLM_ERROR_INTERNAL, "op %s: %zu operands: expected at most %zu", op.name(), values.size(),
+                     most_operands);
             for (size_t i = 0; i < values.size(); ++i) {
                 char *at = address(e, values[i]);
                 touch(at, bytes_of(e, values[i]));
@@ -147,9 +163,12 @@ void Runner::run_steps(const Entry &e) {
             event.op = op.name();
             event.tensor = e.schedule->layer->tensor(s.op, s.backward).c_str();
             event.layer = f_.layer_offset + e.item;
-            event.phase = s.replay || e.replay ? MDLM_PHASE_REPLAY : s.backward ? MDLM_PHASE_BACKWARD : MDLM_PHASE_FORWARD;
+            event.phase = s.replay || e.replay ? MDLM_PHASE_REPLAY
+                          : s.backward         ? MDLM_PHASE_BACKWARD
+                                               : MDLM_PHASE_FORWARD;
             event.work = work_of(cost);
-            if (event.work == MDLM_WORK_MATMUL) event.m = cost.flops / (2 * cost.n * cost.k), event.n = cost.n, event.k = cost.k;
+            if (event.work == MDLM_WORK_MATMUL)
+                event.m = cost.flops / (2 * cost.n * cost.k), event.n = cost.n, event.k = cost.k;
             event.flops = static_cast<uint64_t>(cost.flops);
             event.bytes = static_cast<uint64_t>(cost.bytes);
             tell(event, begin);
@@ -176,7 +195,9 @@ void Runner::count(const Cost &cost, bool replay, bool backward) {
     }
 }
 
-const Buffer &Runner::input_of(const Entry &e) const { return e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer]; }
+const Buffer &Runner::input_of(const Entry &e) const {
+    return e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer];
+}
 
 void Runner::count_saved(const Entry &e) {
     if (e.x.kind == Place::Kind::stack) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, e.schedule->x));
@@ -188,11 +209,13 @@ void Runner::transfer(const Entry &e, bool to_host) {
     const auto move = [&](int32_t v) {
         const Spot &spot = e.layout->spots[v];
         if (spot.where != Spot::Where::staged) return;
-        const auto bytes = static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[v].buffer].bytes(f_.state.extent()));
+        const auto bytes =
+            static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[v].buffer].bytes(f_.state.extent()));
         char *device = address(e.staging) + spot.offset, *host = f_.host + e.host + spot.offset;
         touch(device, rounded(static_cast<int64_t>(bytes)));
-        observed(e, to_host ? "to_host" : "from_host", v, static_cast<int64_t>(bytes),
-                 [&] { to_host ? engine_.device->copy(host, device, bytes) : engine_.device->copy(device, host, bytes); });
+        observed(e, to_host ? "to_host" : "from_host", v, static_cast<int64_t>(bytes), [&] {
+            to_host ? engine_.device->copy(host, device, bytes) : engine_.device->copy(device, host, bytes);
+        });
         if (to_host) counts_.host_bytes += static_cast<uint64_t>(bytes_of(e, v));
     };
     move(e.schedule->x);

@@ -11,21 +11,23 @@ struct Counts {
     uint64_t saved_bytes = 0, host_bytes = 0, high_water_bytes = 0;
     uint64_t forward_ops = 0, forward_flops = 0, backward_ops = 0, backward_flops = 0;
     uint64_t replayed_ops = 0, replayed_flops = 0, replayed_matmul_flops = 0;
-    uint64_t forward_collectives = 0, forward_collective_bytes = 0, backward_collectives = 0, backward_collective_bytes = 0;
-    uint64_t replayed_collectives = 0, replayed_collective_bytes = 0, gradient_collectives = 0, gradient_collective_bytes = 0;
+    uint64_t forward_collectives = 0, forward_collective_bytes = 0, backward_collectives = 0,
+             backward_collective_bytes = 0;
+    uint64_t replayed_collectives = 0, replayed_collective_bytes = 0, gradient_collectives = 0,
+             gradient_collective_bytes = 0;
 };
 
 // Everything outside the plan that one forward or backward works on.
 struct Frame {
     char *arena = nullptr;
-    int64_t stack = 0;           // offset of the tape's stack in the arena
-    char *shared = nullptr;      // where slots and slab lie, when not in the arena
-    char *host = nullptr;        // the tape's host storage
-    const void *x = nullptr;     // the caller's
+    int64_t stack = 0;        // offset of the tape's stack in the arena
+    char *shared = nullptr;   // where slots and slab lie, when not in the arena
+    char *host = nullptr;     // the tape's host storage
+    const void *x = nullptr;  // the caller's
     void *y = nullptr;
     const void *dy = nullptr;
     void *dx = nullptr;
-    RunState state;              // its layer, params and grads are set for each entry
+    RunState state;  // its layer, params and grads are set for each entry
     const Params *params = nullptr;
     int64_t layer_offset = 0;
 };

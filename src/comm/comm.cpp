@@ -8,8 +8,12 @@ namespace mdlm {
 
 template <class F>
 void Comm::run(const char *name, F &&f) {
-    if (aborted_) fail(MDLM_ERROR_COMM, "%s on rank %d of %d: the group was aborted: expected it to be destroyed", name, rank(), size());
-    if (busy_.exchange(true)) fail(MDLM_ERROR_BUSY, "%s on rank %d of %d: another collective on this communicator is running", name, rank(), size());
+    if (aborted_)
+        fail(MDLM_ERROR_COMM, "%s on rank %d of %d: the group was aborted: expected it to be destroyed", name, rank(),
+             size());
+    if (busy_.exchange(true))
+        fail(MDLM_ERROR_BUSY, "%s on rank %d of %d: another collective on this communicator is running", name, rank(),
+             size());
     try {
         f();
     } catch (...) {
@@ -28,7 +32,8 @@ void Comm::all_gather(const void *send, void *recv, int64_t count, DType dtype, 
     run("all_gather", [&] { run_all_gather(send, recv, count, dtype, timeout_ms); });
 }
 
-void Comm::reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) {
+void Comm::reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                          int64_t timeout_ms) {
     run("reduce_scatter", [&] { run_reduce_scatter(send, recv, count, dtype, op, timeout_ms); });
 }
 
@@ -45,9 +50,14 @@ public:
     int32_t size() const override { return 1; }
 
 protected:
-    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op, int64_t) override { copy(send, recv, count, dtype); }
-    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t) override { copy(send, recv, count, dtype); }
-    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op, int64_t) override {
+    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op, int64_t) override {
+        copy(send, recv, count, dtype);
+    }
+    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t) override {
+        copy(send, recv, count, dtype);
+    }
+    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op,
+                            int64_t) override {
         copy(send, recv, count, dtype);
     }
 

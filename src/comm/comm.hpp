@@ -1,4 +1,5 @@
-// One rank's end of a group. Implementations: a group of one, threads in one process, the caller's functions (MPI comes through those).
+// One rank's end of a group. Implementations: a group of one, threads in one process, the caller's functions (MPI comes
+// through those).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,10 +11,11 @@
 
 namespace mdlm {
 
-// count = elements of the local part: all_reduce works on count, all_gather writes size() * count, reduce_scatter reads size() * count and
-// writes count. send may be recv for all_reduce. Every rank gets the same bits.
+// count = elements of the local part: all_reduce works on count, all_gather writes size() * count, reduce_scatter reads
+// size() * count and writes count. send may be recv for all_reduce. Every rank gets the same bits.
 //
-// A collective that fails throws COMM and leaves the group aborted: ranks are no longer at the same place of their program, so none can go on.
+// A collective that fails throws COMM and leaves the group aborted: ranks are no longer at the same place of their
+// program, so none can go on.
 class Comm {
 public:
     virtual ~Comm() = default;
@@ -25,7 +27,8 @@ public:
     virtual int32_t size() const = 0;
     void all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms);
     void all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms);
-    void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms);
+    void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                        int64_t timeout_ms);
     // Every rank's collectives fail from now on, running ones too. From any thread.
     void abort() noexcept;
 
@@ -35,9 +38,11 @@ public:
 
 protected:
     // They throw Error when it cannot be done, and then touch no buffer any more.
-    virtual void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) = 0;
+    virtual void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                                int64_t timeout_ms) = 0;
     virtual void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) = 0;
-    virtual void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) = 0;
+    virtual void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                                    int64_t timeout_ms) = 0;
     virtual void run_abort() noexcept {}
 
 private:

@@ -9,7 +9,8 @@
 
 namespace mdlm {
 
-// What travels. Plain bytes of the same size for every call, so that ranks that make different calls still understand each other.
+// What travels. Plain bytes of the same size for every call, so that ranks that make different calls still understand
+// each other.
 struct Group::Record {
     char call[32];
     char error[160];
@@ -19,11 +20,13 @@ struct Group::Record {
 };
 
 Group::Group(std::shared_ptr<Comm> comm, int64_t timeout_ms)
-    : comm_(std::move(comm)), timeout_ms_(timeout_ms == 0 ? default_timeout_ms : timeout_ms), rank_(comm_->rank()), size_(comm_->size()),
-      records_(size_ > 1 ? new Record[static_cast<size_t>(size_) + 1]() : nullptr) {
+    : comm_(std::move(comm)), timeout_ms_(timeout_ms == 0 ? default_timeout_ms : timeout_ms), rank_(comm_->rank()),
+      size_(comm_->size()), records_(size_ > 1 ? new Record[static_cast<size_t>(size_) + 1]() : nullptr) {
     static_assert(sizeof(Record) % 4 == 0);
-    if (!comm_->take()) fail(MDLM_ERROR_STATE, "desc.comm: rank %lld of %lld is in use by another context: expected one context at a time", (long long)rank_,
-                             (long long)size_);
+    if (!comm_->take())
+        fail(MDLM_ERROR_STATE,
+             "desc.comm: rank %lld of %lld is in use by another context: expected one context at a time",
+             (long long)rank_, (long long)size_);
 }
 
 Group::~Group() { comm_->give(); }
@@ -44,8 +47,10 @@ void Group::agree(const Statement &mine, const Error *failed) {
     const Record *all = records_.get();
     for (int64_t r = 0; r < size_; ++r)
         if (std::strcmp(all[r].call, own.call) != 0 && all[r].status == 0 && r != rank_)
-            fail(MDLM_ERROR_COMM, "rank %lld calls %.31s and rank %lld calls %.31s: expected the same call on all ranks", (long long)std::min(r, rank_),
-                 all[std::min(r, rank_)].call, (long long)std::max(r, rank_), all[std::max(r, rank_)].call);
+            fail(MDLM_ERROR_COMM,
+                 "rank %lld calls %.31s and rank %lld calls %.31s: expected the same call on all ranks",
+                 (long long)std::min(r, rank_), all[std::min(r, rank_)].call, (long long)std::max(r, rank_),
+                 all[std::max(r, rank_)].call);
     for (int64_t r = 0; r < size_; ++r)
         if (all[r].status != 0)
             fail(MDLM_ERROR_COMM, "rank %lld failed in %.31s with %s: %.159s", (long long)r, all[r].call,
@@ -53,8 +58,8 @@ void Group::agree(const Statement &mine, const Error *failed) {
     for (size_t i = 0; i < mine.count; ++i)
         for (int64_t r = 1; r < size_; ++r)
             if (all[r].values[i] != all[0].values[i])
-                fail(mine.items[i].status, "%s differs between ranks: %lld on rank 0, %lld on rank %lld", mine.items[i].name,
-                     (long long)all[0].values[i], (long long)all[r].values[i], (long long)r);
+                fail(mine.items[i].status, "%s differs between ranks: %lld on rank 0, %lld on rank %lld",
+                     mine.items[i].name, (long long)all[0].values[i], (long long)all[r].values[i], (long long)r);
 }
 
 // The first rank that has another digest than rank 0; 0 when there is none. The same on all ranks.
@@ -88,8 +93,8 @@ void Group::compare(const std::vector<Text> &texts, mdlm_status status) {
     std::snprintf(own, sizeof own, "%s", text.value.c_str());
     const auto values = reinterpret_cast<const char *>(records_.get());
     gather_bytes(own, records_.get(), shown);
-    fail(status, "%s differs between ranks: %s on rank 0, %s on rank %lld", text.name.c_str(), values, values + static_cast<size_t>(rank) * shown,
-         (long long)rank);
+    fail(status, "%s differs between ranks: %s on rank 0, %s on rank %lld", text.name.c_str(), values,
+         values + static_cast<size_t>(rank) * shown, (long long)rank);
 }
 
 }  // namespace mdlm

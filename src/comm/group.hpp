@@ -1,4 +1,5 @@
-// The tensor-parallel group as a context's blocks see it: the communicator with the context's timeout, and agreement before anything runs.
+// The tensor-parallel group as a context's blocks see it: the communicator with the context's timeout, and agreement
+// before anything runs.
 #pragma once
 #include <array>
 #include <new>
@@ -37,16 +38,21 @@ public:
 
     int64_t rank() const { return rank_; }
     int64_t size() const { return size_; }
-    void all_reduce(const void *send, void *recv, int64_t count, DType dtype) { comm_->all_reduce(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms_); }
-    void all_gather(const void *send, void *recv, int64_t count, DType dtype) { comm_->all_gather(send, recv, count, dtype, timeout_ms_); }
+    void all_reduce(const void *send, void *recv, int64_t count, DType dtype) {
+        comm_->all_reduce(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms_);
+    }
+    void all_gather(const void *send, void *recv, int64_t count, DType dtype) {
+        comm_->all_gather(send, recv, count, dtype, timeout_ms_);
+    }
     void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype) {
         comm_->reduce_scatter(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms_);
     }
     // All ranks' bytes, in rank order; to has size() * bytes. bytes is a multiple of 4.
     void gather_bytes(const void *mine, void *to, int64_t bytes) { all_gather(mine, to, bytes / 4, DType::f32); }
 
-    // The beginning of a call of the whole group. check looks at this rank's arguments, prepares what can fail, and says in the statement what it will
-    // do. Returns when all ranks are ready to do the same; otherwise every rank throws, and all can go on. Allocates nothing.
+    // The beginning of a call of the whole group. check looks at this rank's arguments, prepares what can fail, and
+    // says in the statement what it will do. Returns when all ranks are ready to do the same; otherwise every rank
+    // throws, and all can go on. Allocates nothing.
     template <class Check>
     void together(Statement &statement, Check &&check) {
         std::optional<Error> failed;
@@ -62,15 +68,16 @@ public:
         if (size_ > 1) agree(statement, failed ? &*failed : nullptr);
         if (failed) throw *failed;
     }
-    // The same for texts, of which all ranks have equally many: the first that differs is named with what ranks have there. Allocates nothing: a
-    // rank that failed between two rounds would leave the others waiting.
+    // The same for texts, of which all ranks have equally many: the first that differs is named with what ranks have
+    // there. Allocates nothing: a rank that failed between two rounds would leave the others waiting.
     struct Text {
         std::string name, value;
     };
     void compare(const std::vector<Text> &texts, mdlm_status status);
     // Numbers what the group has agreed on, alike on all ranks.
     int64_t next_number() { return ++numbers_; }
-    // Runs what all have agreed on. A failure inside leaves the others where this rank will never come, so the group ends.
+    // Runs what all have agreed on. A failure inside leaves the others where this rank will never come, so the group
+    // ends.
     template <class F>
     void run(F &&f) {
         try {

@@ -13,8 +13,9 @@
 
 namespace mdlm {
 
-// Of a meeting all ranks return or all are refused: which of the two comes first, the last rank's arrival or the end of the group, is settled under
-// the mutex. A rank that looks without it looks for the end first and for the meeting after that, since who ends a group may have met before.
+// Of a meeting all ranks return or all are refused: which of the two comes first, the last rank's arrival or the end of
+// the group, is settled under the mutex. A rank that looks without it looks for the end first and for the meeting after
+// that, since who ends a group may have met before.
 //
 // Look is called where a waiting rank may be preempted between two looks, for tests.
 struct LookOnce {
@@ -23,7 +24,8 @@ struct LookOnce {
 template <class Look = LookOnce>
 class Meeting {
 public:
-    Meeting(int32_t size, bool spins, Look look = {}) : meetings_(static_cast<size_t>(size)), spins_(spins), look_(std::move(look)) {}
+    Meeting(int32_t size, bool spins, Look look = {})
+        : meetings_(static_cast<size_t>(size)), spins_(spins), look_(std::move(look)) {}
     int32_t size() const { return static_cast<int32_t>(meetings_.size()); }
 
     // Returns when all ranks have come.
@@ -55,8 +57,8 @@ public:
     void leave() { --inside_; }
     bool broken() const { return broken_.load(std::memory_order_relaxed); }
 
-    // The first reason stays. What it says of must not be inside. No rank touches another's buffer afterwards. Nothing happens where the meeting
-    // unless_met has taken place.
+    // The first reason stays. What it says of must not be inside. No rank touches another's buffer afterwards. Nothing
+    // happens where the meeting unless_met has taken place.
     void break_up(const char *format, int32_t a, int64_t b, int32_t c, uint64_t unless_met = UINT64_MAX) noexcept {
         {
             const std::lock_guard lock(mutex_);
@@ -80,8 +82,8 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    // How long a waiting rank keeps its core, which is about what a sleep and a wake cost. Where ranks share cores it gives it away at once: the
-    // one that it waits for may need it.
+    // How long a waiting rank keeps its core, which is about what a sleep and a wake cost. Where ranks share cores it
+    // gives it away at once: the one that it waits for may need it.
     static constexpr auto spin_time = std::chrono::microseconds(50);
 
     static void pause() {
@@ -123,7 +125,7 @@ private:
     const bool spins_;
     Look look_;
     std::atomic<int32_t> arrived_{0}, inside_{0};
-    std::atomic<uint64_t> done_{0};     // changes under the mutex, as
+    std::atomic<uint64_t> done_{0};  // changes under the mutex, as
     std::atomic<bool> broken_{false};
     std::mutex mutex_;
     std::condition_variable changed_;

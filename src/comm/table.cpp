@@ -21,14 +21,19 @@ public:
     int32_t size() const override { return t_.size; }
 
 protected:
-    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) override {
-        call("all_reduce", [&] { return t_.all_reduce(t_.payload, send, recv, count, abi(dtype), op, timeout_ms, nullptr); });
+    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                        int64_t timeout_ms) override {
+        call("all_reduce",
+             [&] { return t_.all_reduce(t_.payload, send, recv, count, abi(dtype), op, timeout_ms, nullptr); });
     }
     void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) override {
-        call("all_gather", [&] { return t_.all_gather(t_.payload, send, recv, count, abi(dtype), timeout_ms, nullptr); });
+        call("all_gather",
+             [&] { return t_.all_gather(t_.payload, send, recv, count, abi(dtype), timeout_ms, nullptr); });
     }
-    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) override {
-        call("reduce_scatter", [&] { return t_.reduce_scatter(t_.payload, send, recv, count, abi(dtype), op, timeout_ms, nullptr); });
+    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                            int64_t timeout_ms) override {
+        call("reduce_scatter",
+             [&] { return t_.reduce_scatter(t_.payload, send, recv, count, abi(dtype), op, timeout_ms, nullptr); });
     }
     void run_abort() noexcept override {
         if (t_.abort == nullptr) return;
@@ -39,7 +44,8 @@ protected:
 private:
     static mdlm_dtype abi(DType dtype) { return static_cast<mdlm_dtype>(dtype); }
 
-    // What the function says with mdlm_set_last_error becomes part of our line; a call that went well leaves the line as it was.
+    // What the function says with mdlm_set_last_error becomes part of our line; a call that went well leaves the line
+    // as it was.
     template <class F>
     void call(const char *name, F &&f) {
         char before[512];
@@ -50,8 +56,8 @@ private:
             return f();
         }();
         if (status != MDLM_OK)
-            fail(MDLM_ERROR_COMM, "%s on rank %d of %d: the communicator's function returned %d (%s)%s%s", name, t_.rank, t_.size, status,
-                 mdlm_status_name(status), last_error()[0] != 0 ? ": " : "", last_error());
+            fail(MDLM_ERROR_COMM, "%s on rank %d of %d: the communicator's function returned %d (%s)%s%s", name,
+                 t_.rank, t_.size, status, mdlm_status_name(status), last_error()[0] != 0 ? ": " : "", last_error());
         set_last_error(before);
     }
 

@@ -1,4 +1,5 @@
-// A group of threads in one process. Ranks show each other their buffers, meet, work on each other's memory, and meet again.
+// A group of threads in one process. Ranks show each other their buffers, meet, work on each other's memory, and meet
+// again.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -13,7 +14,9 @@ namespace mdlm {
 namespace {
 
 enum class Kind { all_reduce, all_gather, reduce_scatter };
-const char *text_of(Kind k) { return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter"; }
+const char *text_of(Kind k) {
+    return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter";
+}
 
 constexpr int64_t chunk = 16384;  // elements between two looks at whether the group is broken
 
@@ -37,7 +40,8 @@ private:
 
 class ThreadComm final : public Comm {
 public:
-    ThreadComm(std::shared_ptr<Room> room, int32_t rank) : room_(std::move(room)), rank_(rank), parts_(static_cast<size_t>(room_->size())) {}
+    ThreadComm(std::shared_ptr<Room> room, int32_t rank)
+        : room_(std::move(room)), rank_(rank), parts_(static_cast<size_t>(room_->size())) {}
     // In a child that fork made, the others are the parent's.
     ~ThreadComm() override {
         if (!made().another_process()) room_->break_up("rank %d has left the group", rank_, 0, 0);
@@ -46,7 +50,8 @@ public:
     int32_t size() const override { return room_->size(); }
 
 protected:
-    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) override {
+    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                        int64_t timeout_ms) override {
         post(Kind::all_reduce, send, recv, count, dtype, op, timeout_ms);
         // Every rank sums one part and hands it to all. Nobody else reads or writes that part, so in place is as good.
         const int64_t begin = count * rank_ / size(), end = count * (rank_ + 1) / size(), bytes = size_of(dtype);
@@ -54,8 +59,8 @@ protected:
             sum(dtype, op, at, n, static_cast<char *>(recv) + at * bytes);
             for (int32_t r = 0; r < size(); ++r)
                 if (r != rank_)
-                    std::memcpy(static_cast<char *>(room_->posted(r).recv) + at * bytes, static_cast<char *>(recv) + at * bytes,
-                                static_cast<size_t>(n * bytes));
+                    std::memcpy(static_cast<char *>(room_->posted(r).recv) + at * bytes,
+                                static_cast<char *>(recv) + at * bytes, static_cast<size_t>(n * bytes));
         });
         room_->meet(rank_, timeout_ms);
     }
@@ -64,21 +69,26 @@ protected:
         const int64_t bytes = size_of(dtype);
         work(0, count, [&](int64_t at, int64_t n) {
             for (int32_t r = 0; r < size(); ++r)
-                std::memcpy(static_cast<char *>(recv) + (r * count + at) * bytes, static_cast<const char *>(room_->posted(r).send) + at * bytes,
+                std::memcpy(static_cast<char *>(recv) + (r * count + at) * bytes,
+                            static_cast<const char *>(room_->posted(r).send) + at * bytes,
                             static_cast<size_t>(n * bytes));
         });
         room_->meet(rank_, timeout_ms);
     }
-    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) override {
+    void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                            int64_t timeout_ms) override {
         post(Kind::reduce_scatter, send, recv, count, dtype, op, timeout_ms);
-        work(0, count, [&](int64_t at, int64_t n) { sum(dtype, op, rank_ * count + at, n, static_cast<char *>(recv) + at * size_of(dtype)); });
+        work(0, count, [&](int64_t at, int64_t n) {
+            sum(dtype, op, rank_ * count + at, n, static_cast<char *>(recv) + at * size_of(dtype));
+        });
         room_->meet(rank_, timeout_ms);
     }
     void run_abort() noexcept override { room_->break_up("rank %d aborted the group", rank_, 0, 0); }
 
 private:
     // Shows the buffers, meets the others, and finds that all want the same.
-    void post(Kind kind, const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) {
+    void post(Kind kind, const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+              int64_t timeout_ms) {
         Posted &mine = room_->posted(rank_);
         mine.kind = kind, mine.send = send, mine.recv = recv, mine.count = count, mine.dtype = dtype, mine.op = op;
         room_->meet(rank_, timeout_ms);
@@ -88,8 +98,9 @@ private:
             if (p.kind == first.kind && p.count == first.count && p.dtype == first.dtype && p.op == first.op) continue;
             // All ranks come to the same conclusion, and nobody has touched a buffer.
             const auto max = [](const Posted &q) { return q.op == MDLM_REDUCE_MAX ? " (max)" : ""; };
-            fail(MDLM_ERROR_COMM, "ranks 0 and %d do not make the same call: %s%s of %lld %s and %s%s of %lld %s", r, text_of(first.kind), max(first),
-                 (long long)first.count, name_of(first.dtype), text_of(p.kind), max(p), (long long)p.count, name_of(p.dtype));
+            fail(MDLM_ERROR_COMM, "ranks 0 and %d do not make the same call: %s%s of %lld %s and %s%s of %lld %s", r,
+                 text_of(first.kind), max(first), (long long)first.count, name_of(first.dtype), text_of(p.kind), max(p),
+                 (long long)p.count, name_of(p.dtype));
         }
     }
 

@@ -1,4 +1,5 @@
-// A device: the kernels that an op may call, and its memory. All kernels are stream ordered; on the CPU they are done on return.
+// A device: the kernels that an op may call, and its memory. All kernels are stream ordered; on the CPU they are done
+// on return.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -10,15 +11,23 @@ namespace mdlm {
 
 // Which kernels need scratch or preparation.
 enum class Kernel {
-    linear_forward, linear_dgrad, linear_wgrad, bias_grad, norm_backward, qk_norm_rope_backward,
-    attention_forward, attention_backward, attn_context_backward, attn_scores_backward
+    linear_forward,
+    linear_dgrad,
+    linear_wgrad,
+    bias_grad,
+    norm_backward,
+    qk_norm_rope_backward,
+    attention_forward,
+    attention_backward,
+    attn_context_backward,
+    attn_scores_backward
 };
 
 // Sizes by which scratch is bounded. What a kernel does not use is 0.
 struct KernelSize {
     DType dtype = DType::f32;
-    int64_t rows = 0;              // m, tokens
-    int64_t n = 0, k = 0;          // width is n
+    int64_t rows = 0;      // m, tokens
+    int64_t n = 0, k = 0;  // width is n
     int64_t seq = 0, heads = 0, groups = 0, d = 0;
     bool bias = false, accumulate = true;
 };
@@ -27,8 +36,10 @@ struct KernelSize {
 struct Traits {
     mdlm_device_kind kind = MDLM_DEVICE_CPU;
     int32_t threads = 1;
-    int64_t scratch_cap = 0;  // not 0: a device that is only planned for, whose kernels that need scratch take this much
-    // Scratch bytes of a kernel; grows with every size in KernelSize and with threads, so that a bound covers all smaller shapes.
+    int64_t scratch_cap =
+        0;  // not 0: a device that is only planned for, whose kernels that need scratch take this much
+    // Scratch bytes of a kernel; grows with every size in KernelSize and with threads, so that a bound covers all
+    // smaller shapes.
     int64_t workspace(Kernel kernel, const KernelSize &size) const;
     bool supports(DType dtype) const;
 };
@@ -43,8 +54,9 @@ public:
     virtual int64_t alignment(DType dtype) const { return size_of(dtype); }
     virtual void describe(char *line, size_t cap) const = 0;
 
-    // Makes what a kernel needs at exactly these sizes (primitives), so that running it allocates nothing, and keeps it as long as the shape
-    // that was begun last is held. The handle goes before the device does. Null: there is nothing to hold.
+    // Makes what a kernel needs at exactly these sizes (primitives), so that running it allocates nothing, and keeps it
+    // as long as the shape that was begun last is held. The handle goes before the device does. Null: there is nothing
+    // to hold.
     virtual std::shared_ptr<void> begin_shape() { return nullptr; }
     virtual void prepare(Kernel, const KernelSize &) {}
 

@@ -2,8 +2,10 @@
 //
 // Rules for every kernel, on every device:
 //  - T is the dtype of activations and parameters; W = wide(T) is that of statistics and parameter gradients.
-//  - Every output is written in full, whatever was there, and rounded to its dtype once from the accumulator (float or wider).
-//  - Parameter gradients are added to what is there when accumulate is true, else assigned. Activation gradients are assigned.
+//  - Every output is written in full, whatever was there, and rounded to its dtype once from the accumulator (float or
+//  wider).
+//  - Parameter gradients are added to what is there when accumulate is true, else assigned. Activation gradients are
+//  assigned.
 //  - Pointers marked "or null" may be null: the thing is then absent.
 //  - `in place`: the named output may be the same memory as the named input; nothing else overlaps.
 //  - The result has the same bits for every number of threads, and does not depend on the address of anything.
@@ -28,8 +30,8 @@ struct Tokens {
     int64_t logical(int64_t row) const { return first * batch + (batch_first ? (row % seq) * batch + row / seq : row); }
 };
 
-// Which keys a query sees: always one interval [first, last) that holds the query itself. Per token of the sequence, doc_begin and
-// doc_end bound its packed document (both null: one document, the sequence).
+// Which keys a query sees: always one interval [first, last) that holds the query itself. Per token of the sequence,
+// doc_begin and doc_end bound its packed document (both null: one document, the sequence).
 struct Mask {
     mdlm_mask_type type = MDLM_MASK_NO_MASK;
     int64_t block = 0;              // of block_causal
@@ -42,7 +44,8 @@ struct Mask {
     int64_t position(int64_t i) const { return i - begin_of(i); }  // restarts with each document
     int64_t first(int64_t i) const { return left < 0 ? begin_of(i) : std::max(begin_of(i), i - left); }
     int64_t last(int64_t i) const {
-        int64_t after = end_of(i) - i - 1;  // keys after the query; bounds may be as large as 2^63 - 1, so they are compared, not added
+        int64_t after = end_of(i) - i -
+                        1;  // keys after the query; bounds may be as large as 2^63 - 1, so they are compared, not added
         if (type == MDLM_MASK_CAUSAL) after = 0;
         if (type == MDLM_MASK_BLOCK_CAUSAL) after = std::min(after, block - 1 - position(i) % block);
         if (right >= 0) after = std::min(after, right);
@@ -74,11 +77,11 @@ struct NormBackward {
     int64_t rows, width;
     bool rms, zero_centered;
     double epsilon;
-    const void *dy, *x, *weight;    // T
-    const void *rstd, *mean;        // W [rows]; mean null for RMSNorm
-    const void *add;                // T or null
-    void *dx;                       // T or null (not wanted)
-    void *dweight, *dbias;          // W [width] or null
+    const void *dy, *x, *weight;  // T
+    const void *rstd, *mean;      // W [rows]; mean null for RMSNorm
+    const void *add;              // T or null
+    void *dx;                     // T or null (not wanted)
+    void *dweight, *dbias;        // W [width] or null
     bool accumulate;
     void *workspace;
 };
@@ -118,8 +121,9 @@ struct BiasGrad {
     void *workspace;
 };
 
-// A norm of each head over its d channels, with one weight (and for LayerNorm a bias) of size d for all heads of a kind; then rotary.
-// cos and sin are W [positions, rotary_dim / 2]; position of token s is mask.position(s). rotary_dim = 0: no rotary.
+// A norm of each head over its d channels, with one weight (and for LayerNorm a bias) of size d for all heads of a
+// kind; then rotary. cos and sin are W [positions, rotary_dim / 2]; position of token s is mask.position(s). rotary_dim
+// = 0: no rotary.
 struct QkNormRope {
     DType dtype;
     Tokens tokens;
@@ -130,21 +134,24 @@ struct QkNormRope {
     bool norm, rms, zero_centered;
     double epsilon;
     const void *q_weight, *q_bias, *k_weight, *k_bias;  // T [d]; null without norm, biases null for RMSNorm
-    Heads q, k;          // in, T
-    Heads q_out, k_out;  // out, T
-    void *q_rstd, *k_rstd, *q_mean, *k_mean;  // W [rows, heads], [rows, groups]; null without norm; means null for RMSNorm
+    Heads q, k;                                         // in, T
+    Heads q_out, k_out;                                 // out, T
+    void *q_rstd, *k_rstd, *q_mean,
+        *k_mean;  // W [rows, heads], [rows, groups]; null without norm; means null for RMSNorm
 };
 struct QkNormRopeBackward {
-    QkNormRope forward;          // q, k, weights, statistics, tables as in the forward (q, k null without norm; q_out, k_out unused)
-    Heads dq_out, dk_out;        // in: gradients of q_out, k_out
-    Heads dq, dk;                // out: gradients of q, k
+    QkNormRope
+        forward;  // q, k, weights, statistics, tables as in the forward (q, k null without norm; q_out, k_out unused)
+    Heads dq_out, dk_out;                             // in: gradients of q_out, k_out
+    Heads dq, dk;                                     // out: gradients of q, k
     void *dq_weight, *dq_bias, *dk_weight, *dk_bias;  // W [d] or null
     bool accumulate;
     void *workspace;
 };
 
-// What all attention kernels share. Probabilities and scores are [b, heads, s, s]; head = g * (heads / groups) + i. Index of an element
-// for dropout, over the heads of all ranks: ((b * all_heads + first_head + head) * s + query) * s + key.
+// What all attention kernels share. Probabilities and scores are [b, heads, s, s]; head = g * (heads / groups) + i.
+// Index of an element for dropout, over the heads of all ranks: ((b * all_heads + first_head + head) * s + query) * s +
+// key.
 struct Attention {
     DType dtype;
     Tokens tokens;
@@ -152,14 +159,16 @@ struct Attention {
     Dropout dropout;  // of the probabilities
     int64_t heads, groups, d;
     double scale;
-    int64_t all_heads = 0, first_head = 0;  // of the whole tensor-parallel group, and which is this rank's first; 0: heads
+    int64_t all_heads = 0,
+            first_head = 0;  // of the whole tensor-parallel group, and which is this rank's first; 0: heads
     int64_t dropout_row(int64_t b, int64_t head, int64_t query) const {
         return (b * (all_heads != 0 ? all_heads : heads) + first_head + head) * tokens.seq + query;
     }
 };
-// context = dropout(softmax(scale q k^T + mask)) v, tile by tile. Each row of probabilities is exp(score - row_max) inverse_sum: the two
-// statistics, W [b, heads, s] each, are kept apart, since a sum of both has the rounding of the larger one in the exponent. They are for
-// backward on the same device kind, which forms the scores with forward's bits; the CPU device counts exponents in powers of 2.
+// context = dropout(softmax(scale q k^T + mask)) v, tile by tile. Each row of probabilities is exp(score - row_max)
+// inverse_sum: the two statistics, W [b, heads, s] each, are kept apart, since a sum of both has the rounding of the
+// larger one in the exponent. They are for backward on the same device kind, which forms the scores with forward's
+// bits; the CPU device counts exponents in powers of 2.
 struct AttentionForward {
     Attention shape;
     Heads q, k, v;
@@ -193,7 +202,8 @@ struct AttnContext {
     Heads v;
     Heads context;  // out
 };
-// dprobabilities = dropout(dcontext v^T), 0 outside the mask; dv = dropout(probabilities)^T dcontext (dv.base or dprobabilities may be null)
+// dprobabilities = dropout(dcontext v^T), 0 outside the mask; dv = dropout(probabilities)^T dcontext (dv.base or
+// dprobabilities may be null)
 struct AttnContextBackward {
     Attention shape;
     const void *probabilities;
@@ -217,7 +227,8 @@ struct AttnScoresBackward {
     void *workspace;
 };
 
-// y = residual + dropout(x + bias); element (row, c) has dropout index tokens.logical(row) * width + c. In place: y over x or residual.
+// y = residual + dropout(x + bias); element (row, c) has dropout index tokens.logical(row) * width + c. In place: y
+// over x or residual.
 struct BiasDropoutAdd {
     DType dtype;
     Tokens tokens;

@@ -32,7 +32,8 @@ BufferId Builder::stats(const std::string &name, BufferId main, int64_t per_toke
     return id;
 }
 
-ParamId Builder::param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init, int32_t stride) {
+ParamId Builder::param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init,
+                       int32_t stride) {
     Param p;
     p.name = name;
     p.full[0] = rows, p.full[1] = columns > 0 ? columns : 1;
@@ -54,7 +55,9 @@ void Builder::emit(std::unique_ptr<Op> op, std::vector<ParamId> params) {
     program_.ops.push_back(std::move(op));
 }
 
-BufferId Builder::input(const char *name, int64_t width) { return program_.input = buffer(name, width, 0, sequence_split()); }
+BufferId Builder::input(const char *name, int64_t width) {
+    return program_.input = buffer(name, width, 0, sequence_split());
+}
 
 BufferId Builder::norm(const char *name, const char *prefix, BufferId x, bool stats_with_input) {
     NormSpec s;
@@ -68,7 +71,8 @@ BufferId Builder::norm(const char *name, const char *prefix, BufferId x, bool st
     return y;
 }
 
-BufferId Builder::column_linear(const char *name, const char *prefix, BufferId x, int64_t full_width, bool bias, bool gated) {
+BufferId Builder::column_linear(const char *name, const char *prefix, BufferId x, int64_t full_width, bool bias,
+                                bool gated) {
     if (sequence_split() > 1) {
         const BufferId full = buffer(program_.buffers[x].name + ".gathered", program_.buffers[x].per_token);
         emit(make_collective(Collective::all_gather, program_.buffers[x], x, full, c_.batch_first), {});
@@ -110,8 +114,10 @@ Builder::QKV Builder::qk_norm_rope(const char *name, const QKV &in) {
     QkNormRopeSpec s;
     s.dtype = c_.params_dtype, s.d = c_.kv_channels;
     s.heads = c_.num_attention_heads / t(), s.groups = c_.num_query_groups / t();
-    s.rotary_dim = c_.position_embedding_type == MDLM_POSITION_ROPE ? c_.rotary_dim : 0, s.interleaved = c_.rotary_interleaved;
-    s.norm = c_.qk_layernorm, s.rms = rms(), s.zero_centered = c_.layernorm_zero_centered_gamma, s.epsilon = c_.layernorm_epsilon;
+    s.rotary_dim = c_.position_embedding_type == MDLM_POSITION_ROPE ? c_.rotary_dim : 0,
+    s.interleaved = c_.rotary_interleaved;
+    s.norm = c_.qk_layernorm, s.rms = rms(), s.zero_centered = c_.layernorm_zero_centered_gamma,
+    s.epsilon = c_.layernorm_epsilon;
     if (s.norm) {
         s.q_weight = replicated("self_attention.q_layernorm.weight", s.d, Param::Init::norm_weight, t() > 1);
         if (!s.rms) s.q_bias = replicated("self_attention.q_layernorm.bias", s.d, Param::Init::bias, t() > 1);
@@ -133,7 +139,8 @@ BufferId Builder::attention(const char *name, const QKV &in) {
     s.heads = c_.num_attention_heads / t(), s.groups = c_.num_query_groups / t();
     s.all_heads = c_.num_attention_heads;
     s.scale = c_.softmax_scale, s.dropout = c_.attention_dropout;
-    s.mask.type = c_.attention_mask_type, s.mask.block = c_.mask_block_size, s.mask.left = c_.window_left, s.mask.right = c_.window_right;
+    s.mask.type = c_.attention_mask_type, s.mask.block = c_.mask_block_size, s.mask.left = c_.window_left,
+    s.mask.right = c_.window_right;
     s.q = in.q_at, s.k = in.k_at, s.v = in.v_at;
     const int64_t width = s.heads * s.d;
     s.context = {0, width, s.heads / s.groups * s.d, s.d};
@@ -162,7 +169,8 @@ BufferId Builder::activation(const char *name, BufferId g) {
 
 BufferId Builder::bias_dropout_add(const char *name, BufferId x, const char *bias, BufferId residual, Site site) {
     BiasDropoutAddSpec s;
-    s.dtype = c_.params_dtype, s.width = c_.hidden_size, s.split = sequence_split(), s.dropout = c_.hidden_dropout, s.site = site;
+    s.dtype = c_.params_dtype, s.width = c_.hidden_size, s.split = sequence_split(), s.dropout = c_.hidden_dropout,
+    s.site = site;
     if (c_.add_bias_linear) s.bias = replicated(bias, s.width, Param::Init::bias, s.split > 1);
     const BufferId y = buffer(name, s.width, 0, s.split);
     emit(make_bias_dropout_add(s, x, residual, y), {s.bias});

@@ -17,9 +17,13 @@ public:
     BufferId norm(const char *name, const char *param, BufferId x, bool stats_with_input = false);
     // Column parallel: outputs are split over ranks; the input is gathered first under sequence parallelism.
     BufferId column_linear(const char *name, const char *param, BufferId x, int64_t full_width, bool bias, bool gated);
-    // Row parallel: inputs are split over ranks; the parts of the output are summed. Its bias is added by bias_dropout_add.
+    // Row parallel: inputs are split over ranks; the parts of the output are summed. Its bias is added by
+    // bias_dropout_add.
     BufferId row_linear(const char *name, const char *param, BufferId x);
-    struct QKV { BufferId q, k, v; HeadLayout q_at, k_at, v_at; };
+    struct QKV {
+        BufferId q, k, v;
+        HeadLayout q_at, k_at, v_at;
+    };
     QKV split_qkv(BufferId qkv) const;
     QKV qk_norm_rope(const char *name, const QKV &in);
     BufferId attention(const char *name, const QKV &in);
@@ -29,8 +33,10 @@ public:
 private:
     BufferId buffer(const std::string &name, int64_t per_token, int64_t per_pair = 0, int64_t split = 1);
     BufferId stats(const std::string &name, BufferId main, int64_t per_token, int64_t split = 1);
-    ParamId param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init, int32_t stride = 1);
-    // Replicated, of one dimension; partial: its gradient is summed over the group (FACTS of tensor parallelism: arXiv 2205.05198, section 4.2.2).
+    ParamId param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init,
+                  int32_t stride = 1);
+    // Replicated, of one dimension; partial: its gradient is summed over the group (FACTS of tensor parallelism: arXiv
+    // 2205.05198, section 4.2.2).
     ParamId replicated(const std::string &name, int64_t width, Param::Init init, bool partial);
     void emit(std::unique_ptr<Op> op, std::vector<ParamId> params);
     int64_t t() const { return c_.tensor_model_parallel_size; }

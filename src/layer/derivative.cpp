@@ -52,14 +52,16 @@ public:
     }
     BufferId new_sum(BufferId b) override {
         if (gradient_[b] == no_buffer || !parts_of_[b].empty())
-            fail(MDLM_ERROR_INTERNAL, "gradient of %s: an op adds to it: expected all of it there before", d_.buffers[b].name.c_str());
+            fail(MDLM_ERROR_INTERNAL, "gradient of %s: an op adds to it: expected all of it there before",
+                 d_.buffers[b].name.c_str());
         return gradient_[b] = new_like(b, "gradient");
     }
     BufferId part_of_gradient(BufferId b, int64_t offset) override {
         std::vector<int64_t> &parts = parts_of_[b];
         if (gradient_[b] == no_buffer) gradient_[b] = new_like(b, "gradient");
         else if (parts.empty() || std::count(parts.begin(), parts.end(), offset) > 0)
-            fail(MDLM_ERROR_INTERNAL, "gradient of %s: its part at %lld has two contributions: expected the second op to add the first",
+            fail(MDLM_ERROR_INTERNAL,
+                 "gradient of %s: its part at %lld has two contributions: expected the second op to add the first",
                  d_.buffers[b].name.c_str(), static_cast<long long>(offset));
         parts.push_back(offset);
         return gradient_[b];
@@ -98,13 +100,16 @@ public:
 private:
     void check_first(BufferId b) const {
         if (gradient_[b] != no_buffer)
-            fail(MDLM_ERROR_INTERNAL, "gradient of %s: it has two contributions: expected the second op to add the first", d_.buffers[b].name.c_str());
+            fail(MDLM_ERROR_INTERNAL,
+                 "gradient of %s: it has two contributions: expected the second op to add the first",
+                 d_.buffers[b].name.c_str());
     }
 
     Differentiated &d_;
     std::vector<char> active_;
     std::vector<BufferId> gradient_;
-    std::vector<std::vector<int64_t>> parts_of_;  // by buffer: where the parts begin that were assigned; empty: all at once, or nothing yet
+    std::vector<std::vector<int64_t>>
+        parts_of_;  // by buffer: where the parts begin that were assigned; empty: all at once, or nothing yet
     BufferId partial_ = no_buffer;
     int64_t partial_elements_ = 0;
     std::vector<PartialGradient> parts_;
@@ -112,7 +117,8 @@ private:
 
 }  // namespace
 
-std::shared_ptr<const Differentiated> differentiate(std::shared_ptr<const Program> program, std::vector<char> trains, bool input) {
+std::shared_ptr<const Differentiated> differentiate(std::shared_ptr<const Program> program, std::vector<char> trains,
+                                                    bool input) {
     auto d = std::make_shared<Differentiated>();
     d->program = std::move(program);
     d->trains = std::move(trains);

@@ -10,12 +10,12 @@
 namespace mdlm {
 
 struct Param {
-    std::string name;            // without the layer's prefix: "mlp.linear_fc1.weight"
-    int64_t full[2] = {0, 1};    // rows, columns; ndim 1: columns 1
+    std::string name;          // without the layer's prefix: "mlp.linear_fc1.weight"
+    int64_t full[2] = {0, 1};  // rows, columns; ndim 1: columns 1
     int32_t ndim = 1;
     int32_t partition_dim = -1;  // over tensor-parallel ranks; -1 replicated
     int32_t partition_stride = 1;
-    bool partial_grad = false;   // each rank has only a part of its gradient's sum: it saw its heads, or its tokens
+    bool partial_grad = false;  // each rank has only a part of its gradient's sum: it saw its heads, or its tokens
     enum class Init { weight, output_weight, bias, norm_weight } init = Init::bias;
     int64_t local(int dim, int64_t t) const { return dim == partition_dim ? full[dim] / t : full[dim]; }
 };

@@ -1,4 +1,5 @@
-// GELU (Hendrycks, Gimpel, arXiv 1606.08415), squared ReLU (So et al., arXiv 2109.08668), gated units (Shazeer, arXiv 2002.05202).
+// GELU (Hendrycks, Gimpel, arXiv 1606.08415), squared ReLU (So et al., arXiv 2109.08668), gated units (Shazeer, arXiv
+// 2002.05202).
 #include "op/activation.hpp"
 
 #include "base/sizes.hpp"
@@ -21,9 +22,12 @@ public:
     using Base::Base;  // in: dm, g; out: dg
     const char *name() const override { return "activation_backward"; }
     void run(const Call &c) const override {
-        c.device.activation_backward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[1], c.in[0], c.out[0]});
+        c.device.activation_backward(
+            {spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[1], c.in[0], c.out[0]});
     }
-    Cost cost(Extent e) const override { return {12 * elements(e), (2 * inputs() + 1) * elements(e) * size_of(spec_.dtype)}; }
+    Cost cost(Extent e) const override {
+        return {12 * elements(e), (2 * inputs() + 1) * elements(e) * size_of(spec_.dtype)};
+    }
     std::vector<int32_t> in_place() const override { return {1}; }
 };
 
@@ -34,7 +38,9 @@ public:
     void run(const Call &c) const override {
         c.device.activation_forward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[0], c.out[0]});
     }
-    Cost cost(Extent e) const override { return {8 * elements(e), (inputs() + 1) * elements(e) * size_of(spec_.dtype)}; }
+    Cost cost(Extent e) const override {
+        return {8 * elements(e), (inputs() + 1) * elements(e) * size_of(spec_.dtype)};
+    }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !d.wants(in[0])) return;

@@ -14,18 +14,20 @@ struct AttentionSpec {
     Attention shape(const RunState &state) const;
     KernelSize size(Extent e) const;
     Mask mask;  // the config's, for the cost; what runs is masked as the batch says
-    Checked flops(Extent e) const;  // of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off
+    Checked
+    flops(Extent e) const;  // of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off
     Checked visible_flops(Extent e) const;  // and what is left of them under the mask
 };
 
 // Gradients of q, k and v go to the gradients of the buffers they stand in, each written once.
 // Fused: q, k, v -> context, statistics (two for each head and token). Backward reads all of them.
-std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context,
-                                         BufferId statistics);
+std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v,
+                                         BufferId context, BufferId statistics);
 
 // Unfused, in three steps. Backward reads probabilities, v; probabilities; q, k. Scores are read by nobody's backward.
 std::unique_ptr<Op> make_attention_scores(const AttentionSpec &spec, BufferId q, BufferId k, BufferId scores);
 std::unique_ptr<Op> make_attention_softmax(const AttentionSpec &spec, BufferId scores, BufferId probabilities);
-std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v, BufferId context);
+std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v,
+                                           BufferId context);
 
 }  // namespace mdlm

@@ -1,5 +1,5 @@
-// Softmax attention without the [s, s] tensors: online softmax forward (Milakov, Gimelshein, arXiv 1805.02867), probabilities rebuilt from
-// each row's maximum and sum in backward (Dao et al., arXiv 2205.14135, algorithm 4).
+// Softmax attention without the [s, s] tensors: online softmax forward (Milakov, Gimelshein, arXiv 1805.02867),
+// probabilities rebuilt from each row's maximum and sum in backward (Dao et al., arXiv 2205.14135, algorithm 4).
 #include "base/sizes.hpp"
 #include "op/attention.hpp"
 
@@ -38,7 +38,9 @@ Checked AttentionSpec::visible_flops(Extent e) const {
 
 namespace {
 
-Checked qkvo_bytes(const AttentionSpec &s, Extent e) { return Checked(e.tokens) * 2 * (s.heads + s.groups) * s.d * size_of(s.dtype); }
+Checked qkvo_bytes(const AttentionSpec &s, Extent e) {
+    return Checked(e.tokens) * 2 * (s.heads + s.groups) * s.d * size_of(s.dtype);
+}
 
 // The rows' maxima, and behind those of this batch the inverses of their sums.
 struct Statistics {
@@ -69,7 +71,9 @@ public:
     Cost cost(Extent e) const override {
         return {4 * spec_.flops(e), 2 * qkvo_bytes(spec_, e), Work::attention, 5 * spec_.visible_flops(e)};
     }
-    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_backward, spec_.size(e)); }
+    int64_t workspace(const Traits &t, Extent e) const override {
+        return t.workspace(Kernel::attention_backward, spec_.size(e));
+    }
 
 private:
     AttentionSpec spec_;
@@ -93,10 +97,13 @@ public:
     Cost cost(Extent e) const override {
         return {2 * spec_.flops(e), qkvo_bytes(spec_, e), Work::attention, 2 * spec_.visible_flops(e)};
     }
-    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attention_forward, spec_.size(e)); }
+    int64_t workspace(const Traits &t, Extent e) const override {
+        return t.workspace(Kernel::attention_forward, spec_.size(e));
+    }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2]))) return;  // what of them is not wanted is a place to write
+        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2])))
+            return;  // what of them is not wanted is a place to write
         auto op = std::make_unique<BackwardOp>(spec_);
         op->in = {dy, in[0], in[1], in[2], out[0], out[1]};
         const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);
@@ -111,8 +118,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v, BufferId context,
-                                         BufferId statistics) {
+std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v,
+                                         BufferId context, BufferId statistics) {
     auto op = std::make_unique<ForwardOp>(spec);
     op->in = {q, k, v};
     op->out = {context, statistics};

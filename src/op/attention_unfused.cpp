@@ -1,5 +1,6 @@
-// Softmax attention with scores and probabilities as tensors of the program (Vaswani et al., arXiv 1706.03762, eq. 1). Probabilities are
-// kept once, before dropout; dropped ones are made from the counters while they are used (arXiv 2205.05198, section 4 stores both).
+// Softmax attention with scores and probabilities as tensors of the program (Vaswani et al., arXiv 1706.03762, eq. 1).
+// Probabilities are kept once, before dropout; dropped ones are made from the counters while they are used (arXiv
+// 2205.05198, section 4 stores both).
 #include "base/sizes.hpp"
 #include "op/attention.hpp"
 
@@ -32,14 +33,18 @@ public:
                                        spec_.q.at(c.out[0], t), spec_.k.at(c.out[1], t), c.workspace});
     }
     Cost cost(Extent e) const override { return products(e, 2, pair_bytes(e) + 4 * head_bytes(e)); }
-    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attn_scores_backward, spec_.size(e)); }
+    int64_t workspace(const Traits &t, Extent e) const override {
+        return t.workspace(Kernel::attn_scores_backward, spec_.size(e));
+    }
 };
 
 class SoftmaxBackwardOp final : public UnfusedOp {
 public:
     using UnfusedOp::UnfusedOp;  // in: dprobabilities, probabilities; out: dscores
     const char *name() const override { return "attention_softmax_backward"; }
-    void run(const Call &c) const override { c.device.attn_softmax_backward({spec_.shape(c.state), c.in[1], c.in[0], c.out[0]}); }
+    void run(const Call &c) const override {
+        c.device.attn_softmax_backward({spec_.shape(c.state), c.in[1], c.in[0], c.out[0]});
+    }
     Cost cost(Extent e) const override { return {4 * pairs(e), 3 * pair_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
 };
@@ -50,11 +55,13 @@ public:
     const char *name() const override { return "attention_context_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
-        c.device.attn_context_backward({spec_.shape(c.state), c.in[1], spec_.v.at(c.in[2], t), spec_.context.at(c.in[0], t), c.out[0],
-                                        spec_.v.at(c.out[1], t), c.workspace});
+        c.device.attn_context_backward({spec_.shape(c.state), c.in[1], spec_.v.at(c.in[2], t),
+                                        spec_.context.at(c.in[0], t), c.out[0], spec_.v.at(c.out[1], t), c.workspace});
     }
     Cost cost(Extent e) const override { return products(e, 2, 2 * pair_bytes(e) + 3 * head_bytes(e)); }
-    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(Kernel::attn_context_backward, spec_.size(e)); }
+    int64_t workspace(const Traits &t, Extent e) const override {
+        return t.workspace(Kernel::attn_context_backward, spec_.size(e));
+    }
 };
 
 class ScoresOp final : public UnfusedOp {
@@ -130,7 +137,8 @@ std::unique_ptr<Op> make_attention_softmax(const AttentionSpec &spec, BufferId s
     return op;
 }
 
-std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v, BufferId context) {
+std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v,
+                                           BufferId context) {
     auto op = std::make_unique<ContextOp>(spec);
     op->in = {probabilities, v};
     op->out = {context};

@@ -20,7 +20,8 @@ public:
     using Base::Base;
     const char *name() const override { return "dropout_backward"; }
     void run(const Call &c) const override {
-        c.device.dropout_backward({spec_.dtype, c.state.part(spec_.split), spec_.width, c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.out[0]});
+        c.device.dropout_backward({spec_.dtype, c.state.part(spec_.split), spec_.width,
+                                   c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.out[0]});
     }
     Cost cost(Extent e) const override { return {elements(e), 2 * elements(e) * size_of(spec_.dtype)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
@@ -31,8 +32,9 @@ public:
     using Base::Base;
     const char *name() const override { return "bias_dropout_add"; }
     void run(const Call &c) const override {
-        c.device.bias_dropout_add({spec_.dtype, c.state.part(spec_.split), spec_.width, c.state.dropout(spec_.dropout, spec_.site), c.in[0],
-                                   c.param(spec_.bias), c.in[1], c.out[0]});
+        c.device.bias_dropout_add({spec_.dtype, c.state.part(spec_.split), spec_.width,
+                                   c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.param(spec_.bias), c.in[1],
+                                   c.out[0]});
     }
     Cost cost(Extent e) const override { return {3 * elements(e), 3 * elements(e) * size_of(spec_.dtype)}; }
     std::vector<int32_t> in_place() const override { return {0, 1}; }

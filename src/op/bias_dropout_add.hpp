@@ -11,7 +11,8 @@ struct BiasDropoutAddSpec {
     ParamId bias = no_param;
 };
 
-// x, residual -> y = residual + dropout(x + bias), one rounding. Backward reads no forward tensor: the mask comes from the counters.
+// x, residual -> y = residual + dropout(x + bias), one rounding. Backward reads no forward tensor: the mask comes from
+// the counters.
 std::unique_ptr<Op> make_bias_dropout_add(const BiasDropoutAddSpec &spec, BufferId x, BufferId residual, BufferId y);
 
 }  // namespace mdlm

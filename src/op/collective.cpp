@@ -1,5 +1,5 @@
-// Collectives, and their derivatives as in Megatron (arXiv 1909.08053, section 3; arXiv 2205.05198, section 4.2.2): all-reduce after a
-// row-parallel linear has the identity as backward; all-gather and reduce-scatter are each other's.
+// Collectives, and their derivatives as in Megatron (arXiv 1909.08053, section 3; arXiv 2205.05198, section 4.2.2):
+// all-reduce after a row-parallel linear has the identity as backward; all-gather and reduce-scatter are each other's.
 #include "op/collective.hpp"
 
 #include "base/sizes.hpp"
@@ -9,7 +9,8 @@ namespace {
 
 class CollectiveOp final : public Op {
 public:
-    CollectiveOp(Collective kind, const Buffer &part, bool batch_first) : kind_(kind), part_(part), batch_first_(batch_first) {}
+    CollectiveOp(Collective kind, const Buffer &part, bool batch_first)
+        : kind_(kind), part_(part), batch_first_(batch_first) {}
     const char *name() const override {
         switch (kind_) {
         case Collective::all_reduce: return "all_reduce";
@@ -22,7 +23,8 @@ public:
     void run(const Call &c) const override {
         const int64_t bytes = part_.bytes(c.state.extent()), count = bytes / size_of(part_.dtype);
         if (reduces_all()) return c.group.all_reduce(c.in[0], c.out[0], count, part_.dtype);
-        // Ranks' parts stand one behind the other on the wire; so they do in memory, unless there are several sequences and each is in one piece.
+        // Ranks' parts stand one behind the other on the wire; so they do in memory, unless there are several sequences
+        // and each is in one piece.
         const bool apart = batch_first_ && c.state.tokens.batch > 1;
         if (kind_ == Collective::all_gather) {
             c.group.all_gather(c.in[0], apart ? c.workspace : c.out[0], count, part_.dtype);
@@ -40,7 +42,9 @@ public:
         cost.of_gradients = kind_ == Collective::all_reduce_gradients;
         return cost;
     }
-    std::vector<int32_t> in_place() const override { return reduces_all() ? std::vector<int32_t>{0} : std::vector<int32_t>{}; }
+    std::vector<int32_t> in_place() const override {
+        return reduces_all() ? std::vector<int32_t>{0} : std::vector<int32_t>{};
+    }
     int64_t workspace(const Traits &, Extent e) const override {
         return batch_first_ && !reduces_all() ? mul(part_.bytes(e), part_.split) : 0;
     }
@@ -49,7 +53,8 @@ public:
         if (dy == no_buffer || !d.wants(in[0])) return;
         if (kind_ == Collective::all_reduce) return d.set_gradient(in[0], dy);
         const bool gather = kind_ == Collective::all_gather;
-        d.emit(make_collective(gather ? Collective::reduce_scatter : Collective::all_gather, part_, dy, d.new_gradient(in[0]), batch_first_));
+        d.emit(make_collective(gather ? Collective::reduce_scatter : Collective::all_gather, part_, dy,
+                               d.new_gradient(in[0]), batch_first_));
     }
 
 private:
@@ -61,8 +66,8 @@ private:
         for (int64_t b = 0; b < batch; ++b)
             for (int64_t r = 0; r < ranks; ++r) {
                 const int64_t ranked = (r * batch + b) * piece, plain = (b * ranks + r) * piece;
-                c.device.copy(static_cast<char *>(to) + (by_rank ? plain : ranked), static_cast<const char *>(from) + (by_rank ? ranked : plain),
-                              static_cast<size_t>(piece));
+                c.device.copy(static_cast<char *>(to) + (by_rank ? plain : ranked),
+                              static_cast<const char *>(from) + (by_rank ? ranked : plain), static_cast<size_t>(piece));
             }
     }
 

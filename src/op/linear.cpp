@@ -40,7 +40,8 @@ public:
     using LinearBase::LinearBase;
     const char *name() const override { return "linear_dgrad"; }
     void run(const Call &c) const override {
-        c.device.linear_dgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight), c.out[0], c.workspace});
+        c.device.linear_dgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
+                               c.out[0], c.workspace});
     }
 
 protected:
@@ -54,12 +55,13 @@ public:
     // The gradient is read and written in its own dtype.
     Cost cost(Extent e) const override {
         Cost c = LinearBase::cost(e);
-        c.bytes = Checked(c.bytes) + Checked(spec_.n) * spec_.k * (2 * size_of(wide(spec_.dtype)) - size_of(spec_.dtype));
+        c.bytes =
+            Checked(c.bytes) + Checked(spec_.n) * spec_.k * (2 * size_of(wide(spec_.dtype)) - size_of(spec_.dtype));
         return c;
     }
     void run(const Call &c) const override {
-        c.device.linear_wgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1], c.grad(spec_.weight),
-                               c.state.accumulate, c.workspace});
+        c.device.linear_wgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1],
+                               c.grad(spec_.weight), c.state.accumulate, c.workspace});
     }
 
 protected:
@@ -71,9 +73,12 @@ public:
     BiasGradOp(DType dtype, int64_t width, int64_t split) : dtype_(dtype), width_(width), split_(split) {}
     const char *name() const override { return "bias_grad"; }
     void run(const Call &c) const override {
-        c.device.bias_grad({dtype_, rows(c.state.extent()), width_, c.in[0], sink.at(c), sink.accumulate(c), c.workspace});
+        c.device.bias_grad(
+            {dtype_, rows(c.state.extent()), width_, c.in[0], sink.at(c), sink.accumulate(c), c.workspace});
     }
-    Cost cost(Extent e) const override { return {Checked(rows(e)) * width_, Checked(rows(e)) * width_ * size_of(dtype_)}; }
+    Cost cost(Extent e) const override {
+        return {Checked(rows(e)) * width_, Checked(rows(e)) * width_ * size_of(dtype_)};
+    }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize s{};
         s.dtype = dtype_, s.rows = rows(e), s.n = width_;
@@ -92,8 +97,8 @@ public:
     using LinearBase::LinearBase;
     const char *name() const override { return "linear"; }
     void run(const Call &c) const override {
-        c.device.linear_forward({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight), c.param(spec_.bias),
-                                 c.out[0], c.workspace});
+        c.device.linear_forward({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
+                                 c.param(spec_.bias), c.out[0], c.workspace});
     }
     // Parameter gradients come first: the input's last reader is then behind when its gradient is born.
     void differentiate(Derivative &d) const override {

@@ -5,9 +5,9 @@ namespace mdlm {
 
 struct LinearSpec {
     DType dtype = DType::f32;
-    int64_t n = 0, k = 0;              // on this rank: y[tokens, n] = x[tokens, k] w[n, k]^T + bias
+    int64_t n = 0, k = 0;  // on this rank: y[tokens, n] = x[tokens, k] w[n, k]^T + bias
     ParamId weight = no_param, bias = no_param;
-    bool reduce_input_gradient = false; // column parallel without sequence parallelism: every rank has a part of dx
+    bool reduce_input_gradient = false;  // column parallel without sequence parallelism: every rank has a part of dx
 };
 
 // x -> y. Backward reads x, and only where the weight is trained.

@@ -1,4 +1,5 @@
-// LayerNorm: y = (x - mean) rstd w + b (Ba et al., arXiv 1607.06450, eq. 4). RMSNorm: y = x rstd w (Zhang, Sennrich, arXiv 1910.07467, eq. 4).
+// LayerNorm: y = (x - mean) rstd w + b (Ba et al., arXiv 1607.06450, eq. 4). RMSNorm: y = x rstd w (Zhang, Sennrich,
+// arXiv 1910.07467, eq. 4).
 #include "op/norm.hpp"
 
 #include "base/sizes.hpp"
@@ -43,7 +44,9 @@ public:
         c.device.norm_backward(a);
     }
     Cost cost(Extent e) const override { return {12 * elements(e), passes_bytes(e, 2 + dx_ + add_) + stats_bytes(e)}; }
-    std::vector<int32_t> in_place() const override { return add_ ? std::vector<int32_t>{0, 3} : std::vector<int32_t>{0}; }
+    std::vector<int32_t> in_place() const override {
+        return add_ ? std::vector<int32_t>{0, 3} : std::vector<int32_t>{0};
+    }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize size{};
         size.dtype = spec_.dtype, size.rows = rows(e), size.n = spec_.width, size.bias = spec_.bias != no_param;

@@ -14,7 +14,8 @@ public:
     const char *name() const override { return "add_gradients"; }
     void run(const Call &c) const override {
         for (const PartialGradient &p : parts_)
-            c.device.bias_grad({buffer_.dtype, 1, p.count, static_cast<const char *>(c.in[0]) + p.offset * size_of(buffer_.dtype), c.grad(p.param),
+            c.device.bias_grad({buffer_.dtype, 1, p.count,
+                                static_cast<const char *>(c.in[0]) + p.offset * size_of(buffer_.dtype), c.grad(p.param),
                                 c.state.accumulate, c.workspace});
     }
     Cost cost(Extent) const override { return {buffer_.fixed, 3 * Checked(buffer_.fixed) * size_of(buffer_.dtype)}; }

@@ -9,8 +9,8 @@ struct PartialGradient {
     int64_t offset = 0, count = 0;
 };
 
-// Sums the buffer over the group and adds it to the gradients. What is summed is this backward's contribution: summing the accumulators would
-// multiply what earlier micro-batches left in them.
+// Sums the buffer over the group and adds it to the gradients. What is summed is this backward's contribution: summing
+// the accumulators would multiply what earlier micro-batches left in them.
 void emit_partial_gradients(Derivative &d, BufferId partial, std::vector<PartialGradient> parts);
 
 }  // namespace mdlm

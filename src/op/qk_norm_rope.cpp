@@ -1,5 +1,6 @@
-// Norm of every query and key head over its channels (Henry et al., arXiv 2010.04245, as used by diffusion models), then the rotary embedding
-// (Su et al., arXiv 2104.09864, eq. 34). One op with one rounding: the normed, unrotated q and k are no tensors of the program.
+// Norm of every query and key head over its channels (Henry et al., arXiv 2010.04245, as used by diffusion models),
+// then the rotary embedding (Su et al., arXiv 2104.09864, eq. 34). One op with one rounding: the normed, unrotated q
+// and k are no tensors of the program.
 #include "op/qk_norm_rope.hpp"
 
 #include "base/sizes.hpp"
@@ -20,7 +21,8 @@ protected:
         a.heads = s.heads, a.groups = s.groups, a.d = s.d, a.rotary_dim = s.rotary_dim, a.interleaved = s.interleaved;
         a.cos = c.state.cos, a.sin = c.state.sin;
         a.norm = s.norm, a.rms = s.rms, a.zero_centered = s.zero_centered, a.epsilon = s.epsilon;
-        a.q_weight = c.param(s.q_weight), a.q_bias = c.param(s.q_bias), a.k_weight = c.param(s.k_weight), a.k_bias = c.param(s.k_bias);
+        a.q_weight = c.param(s.q_weight), a.q_bias = c.param(s.q_bias), a.k_weight = c.param(s.k_weight),
+        a.k_bias = c.param(s.k_bias);
         if (qkv != nullptr) a.q = s.q.at(qkv, s.dtype), a.k = s.k.at(qkv, s.dtype);
         if (s.norm) {  // rstd of all query rows, of all key rows, then the means
             const int64_t unit = c.state.tokens.rows() * size_of(wide(s.dtype));
@@ -30,7 +32,9 @@ protected:
         }
         return a;
     }
-    Checked stats_bytes(Extent e) const { return Checked(spec_.norm ? e.tokens : 0) * spec_.stats_per_token() * size_of(wide(spec_.dtype)); }
+    Checked stats_bytes(Extent e) const {
+        return Checked(spec_.norm ? e.tokens : 0) * spec_.stats_per_token() * size_of(wide(spec_.dtype));
+    }
     Checked elements(Extent e) const { return Checked(e.tokens) * (spec_.heads + spec_.groups) * spec_.d; }
     QkNormRopeSpec spec_;
 };
@@ -52,7 +56,8 @@ public:
         c.device.qk_norm_rope_backward(a);
     }
     Cost cost(Extent e) const override {
-        return {(spec_.norm ? 18 : 6) * elements(e), (spec_.norm ? 3 : 2) * elements(e) * size_of(spec_.dtype) + stats_bytes(e)};
+        return {(spec_.norm ? 18 : 6) * elements(e),
+                (spec_.norm ? 3 : 2) * elements(e) * size_of(spec_.dtype) + stats_bytes(e)};
     }
     int64_t workspace(const Traits &t, Extent e) const override {
         KernelSize s{};
@@ -71,10 +76,13 @@ public:
         a.q_out = spec_.q_out.at(c.out[0], spec_.dtype), a.k_out = spec_.k_out.at(c.out[0], spec_.dtype);
         c.device.qk_norm_rope(a);
     }
-    Cost cost(Extent e) const override { return {(spec_.norm ? 11 : 6) * elements(e), 2 * elements(e) * size_of(spec_.dtype) + stats_bytes(e)}; }
+    Cost cost(Extent e) const override {
+        return {(spec_.norm ? 11 : 6) * elements(e), 2 * elements(e) * size_of(spec_.dtype) + stats_bytes(e)};
+    }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        const bool trained = d.trains(spec_.q_weight) || d.trains(spec_.q_bias) || d.trains(spec_.k_weight) || d.trains(spec_.k_bias);
+        const bool trained =
+            d.trains(spec_.q_weight) || d.trains(spec_.q_bias) || d.trains(spec_.k_weight) || d.trains(spec_.k_bias);
         if (dy == no_buffer || !(d.wants(in[0]) || trained)) return;
         auto op = std::make_unique<BackwardOp>(spec_);
         op->in = {dy};

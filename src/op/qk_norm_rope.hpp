@@ -14,8 +14,8 @@ struct QkNormRopeSpec {
     int64_t stats_per_token() const { return norm ? (heads + groups) * (rms ? 1 : 2) : 0; }
 };
 
-// qkv -> rotated q and k [, statistics]. Backward reads qkv and the statistics, and only with a norm: a rotation needs neither.
-// It writes the q and k parts of the gradient of qkv; the v part is the attention's.
+// qkv -> rotated q and k [, statistics]. Backward reads qkv and the statistics, and only with a norm: a rotation needs
+// neither. It writes the q and k parts of the gradient of qkv; the v part is the attention's.
 std::unique_ptr<Op> make_qk_norm_rope(const QkNormRopeSpec &spec, BufferId qkv, BufferId rotated, BufferId stats);
 
 }  // namespace mdlm

@@ -26,11 +26,11 @@ bool may_follow(const std::vector<Step> &steps, int32_t from, int32_t to) {
 // What a unit keeps of its input, and where its frame is.
 struct UnitPlan {
     Unit unit;
-    bool saves = false;          // keeps its input in some form
+    bool saves = false;  // keeps its input in some form
     Storage storage = Storage::keep;
-    Place x;                     // its input, in forward
-    int64_t base = 0, frame = 0; // in the stack
-    int64_t ordinal = -1;        // among units with something on the host
+    Place x;                      // its input, in forward
+    int64_t base = 0, frame = 0;  // in the stack
+    int64_t ordinal = -1;         // among units with something on the host
     int64_t host = 0, host_bytes = 0;
     const Schedule *single = nullptr;  // of a unit of one
     const Layout *layout = nullptr;
@@ -59,9 +59,11 @@ private:
     void check_boundaries() const {
         for (int64_t i = 1; i < items(); ++i) {
             const Program &from = in_.programs.of(i - 1), &to = in_.programs.of(i);
-            const int64_t made = from.buffers[from.output].bytes(in_.bound), taken = to.buffers[to.input].bytes(in_.bound);
+            const int64_t made = from.buffers[from.output].bytes(in_.bound),
+                          taken = to.buffers[to.input].bytes(in_.bound);
             if (made != taken)
-                fail(MDLM_ERROR_INTERNAL, "layer %lld makes an output of %lld bytes: expected %lld, the input of the next", (long long)i - 1,
+                fail(MDLM_ERROR_INTERNAL,
+                     "layer %lld makes an output of %lld bytes: expected %lld, the input of the next", (long long)i - 1,
                      (long long)made, (long long)taken);
             if (&from == &to && i > 1) i = in_.programs.num_layers - 1;  // the same two programs again
         }
@@ -71,7 +73,8 @@ private:
 
     const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save) {
         auto &s = p_.schedules[{p_.layers[item].get(), save ? policy : LayerPolicy{}, save}];
-        if (s == nullptr) s = std::make_unique<Schedule>(make_schedule(p_.layers[item], policy, save, in_.bound, in_.traits));
+        if (s == nullptr)
+            s = std::make_unique<Schedule>(make_schedule(p_.layers[item], policy, save, in_.bound, in_.traits));
         return s.get();
     }
     const Layout *layout(const Schedule *s, const LayoutKey &key) {
@@ -93,7 +96,8 @@ private:
             u.single = schedule(unit.first, in_.policies.items[unit.first], true);
             u.saves = u.single->saves_input;
         } else {
-            for (int64_t i = unit.first; i < unit.first + unit.count; ++i) u.saves = u.saves || p_.layers[i]->anything();
+            for (int64_t i = unit.first; i < unit.first + unit.count; ++i)
+                u.saves = u.saves || p_.layers[i]->anything();
         }
         const bool keeps = u.saves && u.storage == Storage::keep;
         const bool staged = u.saves && u.storage == Storage::host;
@@ -161,7 +165,8 @@ private:
         if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % 2};
         return e;
     }
-    // Of the unit's input, and what else is staged. A unit of several layers has its input only; a schedule that never runs says so.
+    // Of the unit's input, and what else is staged. A unit of several layers has its input only; a schedule that never
+    // runs says so.
     Entry transfer(EK kind, const UnitPlan &u) {
         Entry e = unit_entry(kind, u);
         if (e.schedule == nullptr) {
@@ -183,7 +188,8 @@ private:
         UnitPlan &u = units_[index];
         const int64_t end = u.unit.first + u.unit.count;
         if (u.unit.first == 0 && u.x.kind != PK::caller) p_.forward.push_back(transfer(EK::copy_input, u));
-        if (u.saves && u.storage == Storage::shard) p_.forward.push_back(transfer(EK::shard_input, u));  // the output may take its slot
+        if (u.saves && u.storage == Storage::shard)
+            p_.forward.push_back(transfer(EK::shard_input, u));  // the output may take its slot
         Place x = u.x;
         for (int64_t i = u.unit.first; i < end; ++i) {
             Entry e = unit_entry(EK::forward, u);
@@ -242,8 +248,8 @@ private:
         }
     }
 
-    // The unit's layers run forward again into inner frames above its own, each ready for its backward; the last one's forward is
-    // part of its backward, which replays only what is read.
+    // The unit's layers run forward again into inner frames above its own, each ready for its backward; the last one's
+    // forward is part of its backward, which replays only what is read.
     void backward_of_several(const UnitPlan &u, Place x) {
         const int64_t final = u.unit.first + u.unit.count - 1;
         int64_t at = slab_above(u).offset;
@@ -276,7 +282,8 @@ private:
     }
 
     void evaluate() {
-        // Scratch is above what all tapes keep, or, when none is in flight, where their stacks are (unless those are apart from it).
+        // Scratch is above what all tapes keep, or, when none is in flight, where their stacks are (unless those are
+        // apart from it).
         const int64_t above = one_ ? p_.stack_bytes : 0;
         const int64_t below = one_ || in_.share_scratch ? 0 : -mul(in_.in_flight, p_.stack_bytes);
         Place x{PK::caller, 0};
@@ -285,7 +292,8 @@ private:
             e.layout = layout(e.schedule, {});
             e.slab = {PK::slab, in_.evaluate_in_flight ? above : below};
             e.x = x;
-            e.y = last(i) ? Place{PK::caller, 0} : slot_after(PK::x_slot, x, e.schedule->forward, e.schedule->x, e.schedule->y);
+            e.y = last(i) ? Place{PK::caller, 0}
+                          : slot_after(PK::x_slot, x, e.schedule->forward, e.schedule->x, e.schedule->y);
             x = e.y;
             p_.evaluate.push_back(e);
         }
@@ -312,7 +320,8 @@ private:
                 for (Place *place : {&e.frame, &e.slab, &e.x, &e.y, &e.dy, &e.dx, &e.staging}) {
                     if (place->kind == PK::x_slot) *place = {PK::fixed, place->offset * slot};
                     else if (place->kind == PK::dx_slot) *place = {PK::fixed, dx_begin + place->offset * slot};
-                    else if (place->kind == PK::staging) *place = {PK::fixed, staging_begin + place->offset * staging_bytes_};
+                    else if (place->kind == PK::staging)
+                        *place = {PK::fixed, staging_begin + place->offset * staging_bytes_};
                 }
         const int64_t stacks = mul(in_.in_flight, p_.stack_bytes);
         p_.slab_origin = one_ ? p_.fixed_bytes : add(p_.fixed_bytes, stacks);
@@ -332,13 +341,16 @@ private:
             }
         for (const auto *list : {&p_.forward, &p_.backward, &p_.evaluate})
             for (const Entry &e : *list) {
-                if (e.kind == EK::gather_input) moved_bytes_ = add(moved_bytes_, mul(share_bytes(e.item), in_.group_size));
+                if (e.kind == EK::gather_input)
+                    moved_bytes_ = add(moved_bytes_, mul(share_bytes(e.item), in_.group_size));
                 if (e.kind != EK::forward && e.kind != EK::backward) continue;
                 const bool is_backward = e.kind == EK::backward;
                 const int64_t height = is_backward ? e.layout->backward_slab : e.layout->forward_slab;
                 const int64_t top = add(e.slab.offset, height);
                 const bool inside = list == &p_.backward && e.frame.kind == PK::slab;
-                const int64_t below = !inside ? e.slab.offset : one_ ? top_of_frame_[e.item] : 0;  // where the frames of what is saved end
+                const int64_t below = !inside ? e.slab.offset
+                                      : one_  ? top_of_frame_[e.item]
+                                              : 0;  // where the frames of what is saved end
                 p_.scratch_bytes = std::max(p_.scratch_bytes, top - below);
                 p_.peak_bytes = std::max(p_.peak_bytes, add(p_.slab_origin, top));
                 if (list != &p_.evaluate) measure(e, is_backward, top);
@@ -352,7 +364,8 @@ private:
         const int64_t frame = !one_ && e.frame.kind == PK::stack ? e.layout->frame_bytes : 0;
         const int64_t used = top - below + frame;
         int64_t &most = is_backward || e.replay ? item.backward_bytes : item.forward_bytes;
-        const int64_t alive = (is_backward ? e.layout->backward_alive : e.layout->forward_alive) + used - frame_and_slab(e, is_backward);
+        const int64_t alive =
+            (is_backward ? e.layout->backward_alive : e.layout->forward_alive) + used - frame_and_slab(e, is_backward);
         if (used > std::max(item.forward_bytes, item.backward_bytes)) item.most_alive_bytes = alive;
         most = std::max(most, used);
         const auto &steps = is_backward ? e.schedule->backward : e.schedule->forward;
@@ -375,7 +388,7 @@ private:
     bool one_;  // one tape in flight: the slab stands right above the frame in use
     std::vector<UnitPlan> units_;
     int64_t staging_bytes_ = 0, hosts_ = 0;
-    std::vector<int64_t> top_of_frame_;  // by item: of its unit's, in the stack
+    std::vector<int64_t> top_of_frame_;    // by item: of its unit's, in the stack
     int64_t flops_ = 0, moved_bytes_ = 0;  // of a forward and its backward, all items
     Place dx_;
 };
@@ -416,7 +429,8 @@ std::vector<std::shared_ptr<const Differentiated>> differentiate_items(const Blo
 BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
                           std::vector<std::vector<char>> trains, const Traits &traits) {
     BlockPlanInput in;
-    in.programs = std::move(programs), in.policies = std::move(policies), in.trains = std::move(trains), in.traits = traits;
+    in.programs = std::move(programs), in.policies = std::move(policies), in.trains = std::move(trains),
+    in.traits = traits;
     in.bound = {most_tokens(shape), shape.seq_length};
     in.in_flight = shape.in_flight, in.group_size = config.tensor_model_parallel_size;
     in.evaluate_in_flight = shape.evaluate_in_flight != 0, in.input_requires_grad = shape.input_requires_grad != 0;

@@ -2,7 +2,8 @@
 //
 //   arena = [ x slots | dx slots | staging slots ]  fixed
 //           [ saved stack of each tape ]            forward pushes frames, backward pops them
-//           [ slab ]                                scratch; with one tape in flight it starts right above the frame in use
+//           [ slab ]                                scratch; with one tape in flight it starts right above the frame in
+//           use
 //
 // With share_scratch only the stacks are the block's own; fixed and slab are one piece elsewhere.
 #pragma once
@@ -18,8 +19,10 @@ namespace mdlm {
 struct Place {
     enum class Kind {
         none,
-        caller,   // the caller's x, y, dy or dx
-        x_slot, dx_slot, staging,  // offset is a slot's number while composing; then they are `fixed`
+        caller,  // the caller's x, y, dy or dx
+        x_slot,
+        dx_slot,
+        staging,  // offset is a slot's number while composing; then they are `fixed`
         fixed,    // from the start of the arena
         stack,    // from the start of the tape's stack
         slab      // from the start of the slab
@@ -29,13 +32,13 @@ struct Place {
 
 struct Entry {
     enum class Kind {
-        copy_input,    // caller's x -> x
-        forward,       // schedule->forward
-        backward,      // schedule->backward
-        to_host,       // staged values -> the tape's host storage
-        from_host,     // and back
-        shard_input,   // this rank's share of x -> frame
-        gather_input   // frames of all ranks -> x
+        copy_input,   // caller's x -> x
+        forward,      // schedule->forward
+        backward,     // schedule->backward
+        to_host,      // staged values -> the tape's host storage
+        from_host,    // and back
+        shard_input,  // this rank's share of x -> frame
+        gather_input  // frames of all ranks -> x
     } kind = Kind::forward;
     int64_t item = 0;
     bool replay = false;  // a forward during backward
@@ -47,9 +50,9 @@ struct Entry {
 
 struct ItemPlan {
     int64_t saved_bytes = 0, host_bytes = 0;
-    int64_t base = 0;                              // of its unit's frame in the stack
-    int64_t forward_bytes = 0, backward_bytes = 0; // most used above what earlier units saved
-    int64_t most_alive_bytes = 0;                  // of the larger of the two
+    int64_t base = 0;                               // of its unit's frame in the stack
+    int64_t forward_bytes = 0, backward_bytes = 0;  // most used above what earlier units saved
+    int64_t most_alive_bytes = 0;                   // of the larger of the two
     int64_t forward_flops = 0, backward_flops = 0, replayed_flops = 0, replayed_ops = 0;
 };
 
@@ -64,7 +67,8 @@ struct BlockPlanInput {
     bool share_scratch = false;  // fixed and slab lie in memory that other blocks use too
 };
 
-// The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not differ.
+// The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not
+// differ.
 BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
                           std::vector<std::vector<char>> trains, const Traits &traits);
 
@@ -80,13 +84,14 @@ struct BlockPlan {
     std::vector<Entry> forward, backward, evaluate;
     std::vector<ItemPlan> items;
     int64_t fixed_bytes = 0;
-    int64_t stack_bytes = 0;   // of one tape
-    int64_t slab_origin = 0;   // Place::slab counts from here
-    // Most bytes above the frames of what is saved: the highest slab of any entry, with the inner frames below it in a unit's replay. So
-    // fixed_bytes + scratch_bytes <= peak_bytes <= fixed_bytes + in_flight * stack_bytes + scratch_bytes.
+    int64_t stack_bytes = 0;  // of one tape
+    int64_t slab_origin = 0;  // Place::slab counts from here
+    // Most bytes above the frames of what is saved: the highest slab of any entry, with the inner frames below it in a
+    // unit's replay. So fixed_bytes + scratch_bytes <= peak_bytes <= fixed_bytes + in_flight * stack_bytes +
+    // scratch_bytes.
     int64_t scratch_bytes = 0;
     int64_t peak_bytes = 0;
-    int64_t host_bytes = 0;    // of one tape
+    int64_t host_bytes = 0;  // of one tape
     int64_t own_bytes() const { return input.share_scratch ? input.in_flight * stack_bytes : peak_bytes; }
     int64_t shared_bytes() const { return peak_bytes - own_bytes(); }
     bool wants_dx = false;

@@ -43,7 +43,8 @@ int64_t fixed_bytes(BlockPlanInput in, Storage input) {
 }  // namespace
 
 BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers)
-    : in_(std::move(in)), table_(std::move(table)), one_(in_.in_flight == 1 && !in_.share_scratch), layers_(differentiate_items(in_)) {
+    : in_(std::move(in)), table_(std::move(table)), one_(in_.in_flight == 1 && !in_.share_scratch),
+      layers_(differentiate_items(in_)) {
     const Program &layer = *in_.programs.layer;
     shards_ = in_.group_size > 1 && layer.buffers[layer.input].split == 1;
     fixed_ = fixed_bytes(in_, Storage::keep);
@@ -52,7 +53,8 @@ BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_
     const int64_t items = in_.programs.items();
     for (int64_t i = 0; i < items; ++i) {
         const bool next_saves = i + 1 < items && layers_[i + 1]->anything();
-        const Key key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input, one_ && next_saves, i < host_layers};
+        const Key key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input, one_ && next_saves,
+                      i < host_layers};
         const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
         if (is_new) {
             const Chooser chooser(layers_[i], in_.bound, in_.traits, table_);
@@ -70,7 +72,8 @@ BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const
     type.backward_ns = chooser.backward_ns();
     type.boundary = input_bytes(in_, item);
     type.input = key.borrowed ? 0 : type.boundary;
-    type.share = shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;  // what is borrowed costs nothing
+    type.share =
+        shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;  // what is borrowed costs nothing
     type.may_host = key.may_host;
     type.input_id = key.layer->program->input;
     LayoutKey passing;
@@ -78,7 +81,8 @@ BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const
     type.numbers.unsaved_forward_bytes = chooser.passing_bytes(passing);
     std::vector<Choice> alone = add_alone(type, chooser, key);
     // A layer whose input need not be saved (nothing before it is trained, nor all of itself) gains nothing in a unit.
-    type.in_units = key.is_layer && std::all_of(alone.begin(), alone.end(), [](const Choice &c) { return c.saves_input; });
+    type.in_units =
+        key.is_layer && std::all_of(alone.begin(), alone.end(), [](const Choice &c) { return c.saves_input; });
     if (type.in_units) add_in_units(type, chooser, key, std::move(alone));
     return type;
 }
@@ -137,7 +141,8 @@ void BudgetPlanner::add_in_units(Type &type, const Chooser &chooser, const Key &
     c.forward = c.saved;
     type.options.push_back({numbers_of(c, planner::role_last), nothing});
 
-    // The others stand as if alone with one tape in flight, the first of them on its unit's input, which is not its own to reuse.
+    // The others stand as if alone with one tape in flight, the first of them on its unit's input, which is not its own
+    // to reuse.
     const bool as_alone = one_ && key.next_in_slab;
     if (one_ && !as_alone) return;  // nothing follows
     LayoutKey inside;
@@ -166,12 +171,15 @@ std::vector<const BudgetPlanner::Option *> BudgetPlanner::options_of(const Type 
 
 std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, const Variant &v) const {
     if (!type.in_units) return {};
-    // With the input not `staying` a unit's first pass, and each replay, are counted above what the form leaves, as they stand.
+    // With the input not `staying` a unit's first pass, and each replay, are counted above what the form leaves, as
+    // they stand.
     std::vector<UnitForm> forms = {{Storage::keep, {"keep", type.input, 0, false}}};
-    if (v.shard && type.share > 0) forms.push_back({Storage::shard, {"shard", type.share, shard_ns(type.share, in_.group_size, table_), false}});
+    if (v.shard && type.share > 0)
+        forms.push_back({Storage::shard, {"shard", type.share, shard_ns(type.share, in_.group_size, table_), false}});
     const int64_t host = type.boundary;
     if (type.may_host && v.staging >= host)
-        forms.push_back({Storage::host, {"host", 0, table_.host_ns(host, type.numbers.forward_ns, type.backward_ns), false}});
+        forms.push_back(
+            {Storage::host, {"host", 0, table_.host_ns(host, type.numbers.forward_ns, type.backward_ns), false}});
     return forms;
 }
 
@@ -212,7 +220,9 @@ planner::Chain BudgetPlanner::chain(const Variant &v) const {
     return c;
 }
 
-int64_t BudgetPlanner::floor_bytes() const { return add(fixed_, in_.evaluate_in_flight || in_.share_scratch ? 0 : passing_); }
+int64_t BudgetPlanner::floor_bytes() const {
+    return add(fixed_, in_.evaluate_in_flight || in_.share_scratch ? 0 : passing_);
+}
 
 Policies BudgetPlanner::policies(const Variant &v, const planner::Plan &plan) const {
     Policies out;
@@ -271,7 +281,9 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
         if (!a.feasible) continue;
         least_ns = std::min(least_ns, a.extra_ns - a.gap_ns);
         all_optimal = all_optimal && a.optimal;
-        if (!best.feasible || a.extra_ns < best.extra_ns || (a.extra_ns == best.extra_ns && a.peak_bytes < best.peak_bytes)) best = std::move(a);
+        if (!best.feasible || a.extra_ns < best.extra_ns ||
+            (a.extra_ns == best.extra_ns && a.peak_bytes < best.peak_bytes))
+            best = std::move(a);
     }
     best.minimum_bytes = minimum;
     if (best.feasible) best.gap_ns = best.extra_ns - least_ns, best.optimal = all_optimal || best.gap_ns == 0;

@@ -1,9 +1,13 @@
-// The plan for a budget: a block as an abstract chain for the exact solver (planner/chain.hpp), and what it finds as policies again.
+// The plan for a budget: a block as an abstract chain for the exact solver (planner/chain.hpp), and what it finds as
+// policies again.
 //
-// What a layer needs and leaves are the packed heights that make_block_plan will come to, so a plan's peak is known to the byte before it is
-// laid out. The chain is exact for blocks whose units keep their input on the device; where it can only bound a peak from above:
-//  - a layer's output is taken to stand in the next frame even where the next unit's input is a share or on the host and it stands in a slot;
-//  - the first layer of a unit whose input is a share or on the host is taken to have the whole input in its inner frame;
+// What a layer needs and leaves are the packed heights that make_block_plan will come to, so a plan's peak is known to
+// the byte before it is laid out. The chain is exact for blocks whose units keep their input on the device; where it
+// can only bound a peak from above:
+//  - a layer's output is taken to stand in the next frame even where the next unit's input is a share or on the host
+//  and it stands in a slot;
+//  - the first layer of a unit whose input is a share or on the host is taken to have the whole input in its inner
+//  frame;
 //  - a ring of two staging slots is taken off the budget even where one unit alone uses the host.
 // Every answer is laid out once, and its peak is that of the layout.
 #pragma once
@@ -18,9 +22,9 @@ namespace mdlm {
 struct BudgetAnswer {
     bool feasible = false, optimal = false;
     int64_t gap_ns = 0, extra_ns = 0;
-    int64_t peak_bytes = 0;          // of the arena, laid out
-    int64_t chain_peak_bytes = 0;    // as the chain has it
-    int64_t minimum_bytes = 0;       // smallest peak of any plan
+    int64_t peak_bytes = 0;        // of the arena, laid out
+    int64_t chain_peak_bytes = 0;  // as the chain has it
+    int64_t minimum_bytes = 0;     // smallest peak of any plan
     Policies policies;
 };
 struct BudgetPoint {
@@ -36,7 +40,8 @@ public:
     // Peaks rise, times fall. With several tapes only some sizes of staging rings are tried.
     std::vector<BudgetPoint> frontier() const;
 
-    // What may be used beside keep and replay: shares of inputs, and the host by staging slots of so many bytes (0: not at all).
+    // What may be used beside keep and replay: shares of inputs, and the host by staging slots of so many bytes (0: not
+    // at all).
     struct Variant {
         bool shard = false;
         int64_t staging = 0;

@@ -17,10 +17,12 @@ void each_bit(uint64_t bits, F &&f) {
 
 }  // namespace
 
-Chooser::Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits, const DeviceTable &table)
+Chooser::Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits,
+                 const DeviceTable &table)
     : layer_(std::move(layer)), bound_(bound), traits_(traits), table_(table) {
     const Program &p = *layer_->program;
-    if (p.buffers.size() > 64) fail(MDLM_ERROR_INTERNAL, "a layer program has %zu tensors: expected at most 64", p.buffers.size());
+    if (p.buffers.size() > 64)
+        fail(MDLM_ERROR_INTERNAL, "a layer program has %zu tensors: expected at most 64", p.buffers.size());
     const DType dtype = dtype_of(p);
     for (const auto &op : p.ops) {
         uint64_t in = 0, out = 0;
@@ -77,7 +79,8 @@ uint64_t Chooser::needed(uint64_t saved) const {
     return need;
 }
 
-// Bytes alive at any step of backward, as Scheduler orders them. What may be made in place counts from the next step on.
+// Bytes alive at any step of backward, as Scheduler orders them. What may be made in place counts from the next step
+// on.
 int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const {
     const Program &p = *layer_->program;
     const auto forward_buffers = static_cast<BufferId>(p.buffers.size());
@@ -111,14 +114,17 @@ int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_
     change_.assign(step_workspace_.size() + 1, 0);
     for (size_t i = 0; i < layer_->buffers.size(); ++i) {
         const auto b = static_cast<BufferId>(i);
-        if (death_[i] < 0 || b == layer_->output_gradient || b == layer_->input_gradient || (b == p.input && !x_in_frame)) continue;
+        if (death_[i] < 0 || b == layer_->output_gradient || b == layer_->input_gradient ||
+            (b == p.input && !x_in_frame))
+            continue;
         const bool kept = b < forward_buffers && (b == p.input || (saved & bit(b)) != 0);
         const int32_t first = kept ? 0 : birth_[i];
         if (first > death_[i]) continue;
         change_[first] += bytes_[i], change_[death_[i] + 1] -= bytes_[i];
     }
     int64_t alive = 0, most = saved_bytes;
-    for (size_t i = 0; i < step_workspace_.size(); ++i) alive += change_[i], most = std::max(most, alive + step_workspace_[i]);
+    for (size_t i = 0; i < step_workspace_.size(); ++i)
+        alive += change_[i], most = std::max(most, alive + step_workspace_[i]);
     return most;
 }
 
@@ -163,7 +169,9 @@ std::vector<Choice> Chooser::pareto(const LayoutKey &key) const {
         sets.push_back(s);
     }
     std::sort(sets.begin(), sets.end(), [](const Set &a, const Set &b) {
-        return a.saved != b.saved ? a.saved < b.saved : a.extra_ns != b.extra_ns ? a.extra_ns < b.extra_ns : a.kept < b.kept;
+        return a.saved != b.saved         ? a.saved < b.saved
+               : a.extra_ns != b.extra_ns ? a.extra_ns < b.extra_ns
+                                          : a.kept < b.kept;
     });
     std::vector<Choice> found;
     for (const Set &s : sets) {
@@ -171,13 +179,15 @@ std::vector<Choice> Chooser::pareto(const LayoutKey &key) const {
         int64_t rival = INT64_MAX;
         for (const Choice &c : found)
             if (c.saved <= s.saved && c.extra_ns <= s.extra_ns) rival = std::min(rival, c.needs());
-        if (rival <= s.saved || (rival != INT64_MAX && rival <= needed_at_least(s.held, s.saved, s.x_in_frame))) continue;
+        if (rival <= s.saved || (rival != INT64_MAX && rival <= needed_at_least(s.held, s.saved, s.x_in_frame)))
+            continue;
         LayerPolicy policy = input_only();
         each_bit(s.kept, [&](BufferId b) { policy[b] = Storage::keep; });
         found.push_back(measure(policy, key));
     }
-    keep_pareto(found, [](const Choice &c) { return c.saved; }, [](const Choice &c) { return c.needs(); },
-                [](const Choice &c) { return c.extra_ns; });
+    keep_pareto(
+        found, [](const Choice &c) { return c.saved; }, [](const Choice &c) { return c.needs(); },
+        [](const Choice &c) { return c.extra_ns; });
     return found;
 }
 

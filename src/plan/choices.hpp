@@ -1,5 +1,5 @@
-// What one layer may keep. The policies that can be part of a best plan are found, not listed: every set of tensors that can be kept, less
-// those that another is better than in all respects.
+// What one layer may keep. The policies that can be part of a best plan are found, not listed: every set of tensors
+// that can be kept, less those that another is better than in all respects.
 #pragma once
 #include <vector>
 
@@ -10,9 +10,9 @@ namespace mdlm {
 
 struct Choice {
     LayerPolicy policy;
-    int64_t saved = 0, host = 0;            // bytes of the frame, and of the staging slot
-    int64_t forward = 0, backward = 0;      // frame and slab; forward alone of what it leaves out of the frame
-    int64_t extra_ns = 0;                   // of replay alone
+    int64_t saved = 0, host = 0;        // bytes of the frame, and of the staging slot
+    int64_t forward = 0, backward = 0;  // frame and slab; forward alone of what it leaves out of the frame
+    int64_t extra_ns = 0;               // of replay alone
     bool saves_input = false;
     int64_t needs() const { return forward > backward ? forward : backward; }
 };
@@ -23,7 +23,8 @@ public:
 
     // By `key`; where the policy does not save the input, it is not in the frame. The schedule is made anew each time.
     Choice measure(const LayerPolicy &policy, const LayoutKey &key) const;
-    // Keep or replay for every tensor, input kept: the Pareto set in saved bytes, needed bytes and time, saved bytes rising.
+    // Keep or replay for every tensor, input kept: the Pareto set in saved bytes, needed bytes and time, saved bytes
+    // rising.
     std::vector<Choice> pareto(const LayoutKey &key) const;
     // Replays everything, input kept.
     LayerPolicy input_only() const;
@@ -33,7 +34,7 @@ public:
     int64_t backward_ns() const { return backward_ns_; }
 
 private:
-    struct Set {  // of kept main buffers, with what is known before it is laid out
+    struct Set {                      // of kept main buffers, with what is known before it is laid out
         uint64_t kept = 0, held = 0;  // held: with statistics, what is needed of it
         int64_t saved = 0, extra_ns = 0;
         bool x_in_frame = false;
@@ -46,11 +47,11 @@ private:
     Extent bound_;
     Traits traits_;
     const DeviceTable &table_;
-    std::vector<uint64_t> in_, out_;  // of the forward ops, as bits of buffers
-    std::vector<int32_t> producer_;   // by buffer
+    std::vector<uint64_t> in_, out_;                      // of the forward ops, as bits of buffers
+    std::vector<int32_t> producer_;                       // by buffer
     std::vector<BufferId> in_place_, backward_in_place_;  // by op: the output that it may write over an input
     std::vector<int64_t> bytes_, op_ns_, workspace_, backward_workspace_;
-    mutable std::vector<int32_t> birth_, death_;             // of needed_at_least,
+    mutable std::vector<int32_t> birth_, death_;            // of needed_at_least,
     mutable std::vector<int64_t> step_workspace_, change_;  // which is called often
     uint64_t reads_ = 0, with_input_ = 0;  // buffers that backward reads; statistics that stand with the input
     std::vector<BufferId> candidates_;     // main buffers that may be kept
@@ -62,7 +63,9 @@ template <class T, class Saved, class Needs, class Time>
 void keep_pareto(std::vector<T> &list, Saved saved, Needs needs, Time time) {
     std::vector<T> best;
     for (const T &c : list) {
-        const auto beats = [&](const T &a, const T &b) { return saved(a) <= saved(b) && needs(a) <= needs(b) && time(a) <= time(b); };
+        const auto beats = [&](const T &a, const T &b) {
+            return saved(a) <= saved(b) && needs(a) <= needs(b) && time(a) <= time(b);
+        };
         bool beaten = false;
         for (const T &b : best) beaten = beaten || beats(b, c);
         if (beaten) continue;

@@ -11,13 +11,14 @@ namespace {
 
 constexpr int64_t giga = 1'000'000'000, tera = 1000 * giga;
 
-// Peak rates of the datasheets are dense, without sparsity. What is attained of them is a stated, round share, the same for all.
+// Peak rates of the datasheets are dense, without sparsity. What is attained of them is a stated, round share, the same
+// for all.
 constexpr int64_t percent_linear = 65, percent_attention = 45, percent_pointwise = 40, percent_bandwidth = 80;
 
 struct Sheet {
     const char *name, *device;
-    int64_t f32, half;                // TFLOP/s times 10: f32 outside tensor cores; bf16 and f16 on them
-    int64_t memory, host, link;       // GB/s; host and link of one direction
+    int64_t f32, half;           // TFLOP/s times 10: f32 outside tensor cores; bf16 and f16 on them
+    int64_t memory, host, link;  // GB/s; host and link of one direction
 };
 // NVIDIA A100 Tensor Core GPU datasheet (2022), H100 SXM datasheet (2023), H200 SXM datasheet (2024).
 constexpr Sheet sheets[] = {
@@ -30,8 +31,9 @@ constexpr Sheet sheets[] = {
 DeviceTable from_sheet(const Sheet &s) {
     DeviceTable t;
     t.name = s.name;
-    t.source = std::string("datasheet of ") + s.device + ": dense peaks, of which linears are taken to attain " + std::to_string(percent_linear) +
-               " %, attention " + std::to_string(percent_attention) + " %, pointwise " + std::to_string(percent_pointwise) + " %, bandwidths " +
+    t.source = std::string("datasheet of ") + s.device + ": dense peaks, of which linears are taken to attain " +
+               std::to_string(percent_linear) + " %, attention " + std::to_string(percent_attention) +
+               " %, pointwise " + std::to_string(percent_pointwise) + " %, bandwidths " +
                std::to_string(percent_bandwidth) + " %";
     const int64_t peaks[4] = {s.f32, s.half, s.half, 0};
     for (int i = 0; i < 4; ++i) {
@@ -66,7 +68,8 @@ int64_t time(int64_t work, int64_t rate, const char *what, const DeviceTable &t)
     if (work == 0) return 0;
     if (rate == 0) fail(MDLM_ERROR_UNSUPPORTED, "device table %.60s: it has no rate of %s", t.name.c_str(), what);
     const __int128 ns = (static_cast<__int128>(work) * giga + rate - 1) / rate;
-    if (ns > INT64_MAX / 4) fail(MDLM_ERROR_OVERFLOW, "device table %.60s: the time of one op does not fit in 61 bits", t.name.c_str());
+    if (ns > INT64_MAX / 4)
+        fail(MDLM_ERROR_OVERFLOW, "device table %.60s: the time of one op does not fit in 61 bits", t.name.c_str());
     return static_cast<int64_t>(ns);
 }
 
@@ -79,8 +82,11 @@ int64_t DeviceTable::ns(const Cost &c, DType dtype) const {
     case Work::linear:
     case Work::attention:
         std::snprintf(what, sizeof what, "%s in %s", c.work == Work::linear ? "linear" : "attention", name_of(dtype));
-        return std::max(time(c.done, c.work == Work::linear ? linear[i] : attention[i], what, *this), time(c.bytes, memory, "memory", *this)) + op_ns;
-    case Work::pointwise: return std::max(time(c.flops, pointwise, "pointwise", *this), time(c.bytes, memory, "memory", *this)) + op_ns;
+        return std::max(time(c.done, c.work == Work::linear ? linear[i] : attention[i], what, *this),
+                        time(c.bytes, memory, "memory", *this)) +
+               op_ns;
+    case Work::pointwise:
+        return std::max(time(c.flops, pointwise, "pointwise", *this), time(c.bytes, memory, "memory", *this)) + op_ns;
     case Work::collective: return gather_ns(c.done);
     }
     return 0;
@@ -118,8 +124,8 @@ DeviceTable device_table(std::string_view text) {
         if (text == s.name) return from_sheet(s);
     std::string names = "cpu";
     for (const Sheet &s : sheets) names += std::string(", ") + s.name;
-    fail(MDLM_ERROR_NOT_FOUND, "device table \"%.*s\": expected one of %s, or a table in JSON", static_cast<int>(std::min<size_t>(text.size(), 60)),
-         text.data(), names.c_str());
+    fail(MDLM_ERROR_NOT_FOUND, "device table \"%.*s\": expected one of %s, or a table in JSON",
+         static_cast<int>(std::min<size_t>(text.size(), 60)), text.data(), names.c_str());
 }
 
 }  // namespace mdlm

@@ -1,5 +1,5 @@
-// What a device's operations cost: rates and bandwidths by which FLOPs and bytes become whole nanoseconds. Everything is an integer, so
-// that all ranks with the same table come to the same plan.
+// What a device's operations cost: rates and bandwidths by which FLOPs and bytes become whole nanoseconds. Everything
+// is an integer, so that all ranks with the same table come to the same plan.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,11 +23,12 @@ struct DeviceTable {
 
     // max(work / rate, bytes / bandwidth) rounded up once, and the fixed time.
     int64_t ns(const Cost &cost, DType dtype) const;
-    int64_t copy_ns(int64_t bytes) const;    // within the device, read and written
-    int64_t gather_ns(int64_t sent) const;   // a collective that moves so many bytes over a rank's link
+    int64_t copy_ns(int64_t bytes) const;   // within the device, read and written
+    int64_t gather_ns(int64_t sent) const;  // a collective that moves so many bytes over a rank's link
     // Of a copy to the host in forward and back in backward, what is not hidden behind the layer's own work.
     int64_t host_ns(int64_t bytes, int64_t forward_ns, int64_t backward_ns) const;
-    // For planning on this table's device; given are those of the machine at hand, which a table with a cap of scratch replaces.
+    // For planning on this table's device; given are those of the machine at hand, which a table with a cap of scratch
+    // replaces.
     Traits traits(const Traits &given) const;
     bool operator==(const DeviceTable &) const = default;
 };

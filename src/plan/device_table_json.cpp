@@ -16,14 +16,18 @@ struct Entry {
     int64_t DeviceTable::*field;
 };
 constexpr Entry entries[] = {
-    {"pointwise_flops_per_s", &DeviceTable::pointwise}, {"memory_bytes_per_s", &DeviceTable::memory},
-    {"host_bytes_per_s", &DeviceTable::host},           {"link_bytes_per_s", &DeviceTable::link},
-    {"op_ns", &DeviceTable::op_ns},                     {"collective_ns", &DeviceTable::collective_ns},
+    {"pointwise_flops_per_s", &DeviceTable::pointwise},
+    {"memory_bytes_per_s", &DeviceTable::memory},
+    {"host_bytes_per_s", &DeviceTable::host},
+    {"link_bytes_per_s", &DeviceTable::link},
+    {"op_ns", &DeviceTable::op_ns},
+    {"collective_ns", &DeviceTable::collective_ns},
     {"scratch_bytes", &DeviceTable::scratch_bytes},
 };
-constexpr const char *linear_keys[] = {"linear_f32_flops_per_s", "linear_bf16_flops_per_s", "linear_f16_flops_per_s", "linear_f64_flops_per_s"};
-constexpr const char *attention_keys[] = {"attention_f32_flops_per_s", "attention_bf16_flops_per_s", "attention_f16_flops_per_s",
-                                          "attention_f64_flops_per_s"};
+constexpr const char *linear_keys[] = {"linear_f32_flops_per_s", "linear_bf16_flops_per_s", "linear_f16_flops_per_s",
+                                       "linear_f64_flops_per_s"};
+constexpr const char *attention_keys[] = {"attention_f32_flops_per_s", "attention_bf16_flops_per_s",
+                                          "attention_f16_flops_per_s", "attention_f64_flops_per_s"};
 
 int64_t *field_of(DeviceTable &t, const std::string &key) {
     for (const Entry &e : entries)
@@ -65,7 +69,8 @@ public:
             format_ = true;
         } else if (key_ == "name" || key_ == "source") {
             for (char &c : v)
-                if (static_cast<unsigned char>(c) < 32 || c == '"' || c == '\\') bad("a text of one line without quotes and backslashes");
+                if (static_cast<unsigned char>(c) < 32 || c == '"' || c == '\\')
+                    bad("a text of one line without quotes and backslashes");
             if (v.size() > 400) bad("at most 400 bytes");
             (key_ == "name" ? table_.name : table_.source) = v;
         } else {
@@ -88,9 +93,11 @@ public:
         fail(MDLM_ERROR_FORMAT, "device table: byte %zu: this is not JSON", position);
     }
     DeviceTable take() {
-        if (!format_ || !version_) fail(MDLM_ERROR_FORMAT, "device table: %s is missing", format_ ? "version" : "format");
+        if (!format_ || !version_)
+            fail(MDLM_ERROR_FORMAT, "device table: %s is missing", format_ ? "version" : "format");
         if (table_.memory == 0 || table_.pointwise == 0)
-            fail(MDLM_ERROR_FORMAT, "device table: memory_bytes_per_s and pointwise_flops_per_s: expected both, above 0");
+            fail(MDLM_ERROR_FORMAT,
+                 "device table: memory_bytes_per_s and pointwise_flops_per_s: expected both, above 0");
         return std::move(table_);
     }
 
@@ -115,8 +122,11 @@ DeviceTable read_device_table(std::string_view text) {
 
 std::string to_json(const DeviceTable &table) {
     DeviceTable t = table;
-    std::string text = "{\"format\": \"mdlm-device-table\", \"version\": 1,\n \"name\": \"" + t.name + "\",\n \"source\": \"" + t.source + "\"";
-    const auto put = [&](const char *key) { text += std::string(",\n \"") + key + "\": " + std::to_string(*field_of(t, key)); };
+    std::string text = "{\"format\": \"mdlm-device-table\", \"version\": 1,\n \"name\": \"" + t.name +
+                       "\",\n \"source\": \"" + t.source + "\"";
+    const auto put = [&](const char *key) {
+        text += std::string(",\n \"") + key + "\": " + std::to_string(*field_of(t, key));
+    };
     for (const char *key : linear_keys) put(key);
     for (const char *key : attention_keys) put(key);
     for (const Entry &e : entries) put(e.key);

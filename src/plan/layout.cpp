@@ -29,7 +29,8 @@ std::vector<Life> lives(const Schedule &s, const std::vector<Step> &steps) {
 }
 
 // Packs what one phase uses. Saved tensors live from the start in backward and to the end in forward.
-void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step> &steps, bool is_backward, Layout &layout) {
+void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step> &steps, bool is_backward,
+                Layout &layout) {
     std::vector<Life> life = lives(s, steps);
     const auto end = static_cast<int32_t>(steps.size());
     std::vector<PackItem> items;
@@ -57,7 +58,9 @@ void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step>
         case Home::scratch:
             if (l.birth >= 0) item(v, l.birth, l.death, -1);
             break;
-        case Home::staged: case Home::dy: case Home::dx: break;
+        case Home::staged:
+        case Home::dy:
+        case Home::dx: break;
         }
     }
     if (key.shard_bytes > 0) items.push_back({key.shard_bytes, 0, end, 0}), owner.push_back(-1);
@@ -67,7 +70,8 @@ void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step>
     for (size_t i = 0; i < items.size(); ++i) {
         if (owner[i] < 0) continue;
         const bool slab = items[i].offset >= layout.frame_bytes;
-        layout.spots[owner[i]] = {slab ? Spot::Where::slab : Spot::Where::frame, slab ? items[i].offset - layout.frame_bytes : items[i].offset};
+        layout.spots[owner[i]] = {slab ? Spot::Where::slab : Spot::Where::frame,
+                                  slab ? items[i].offset - layout.frame_bytes : items[i].offset};
     }
 }
 
@@ -76,7 +80,9 @@ void check_total(const Schedule &s, const LayoutKey &key) {
     int64_t total = key.shard_bytes;
     for (const Value &v : s.values) total = add(total, v.bytes);
     constexpr int64_t limit = int64_t{1} << 61;
-    if (total > limit) fail(MDLM_ERROR_OVERFLOW, "the tensors of one layer take %lld bytes: expected at most 2^61", static_cast<long long>(total));
+    if (total > limit)
+        fail(MDLM_ERROR_OVERFLOW, "the tensors of one layer take %lld bytes: expected at most 2^61",
+             static_cast<long long>(total));
 }
 
 }  // namespace
@@ -98,7 +104,8 @@ Layout make_layout(const Schedule &s, const LayoutKey &key) {
     if (!s.backward.empty()) pack_phase(s, key, s.backward, true, l);
     if (key.x_staged) l.spots[s.x] = {Spot::Where::staged, 0};
     for (size_t v = 0; v < s.values.size(); ++v)
-        if (s.root(static_cast<int32_t>(v)) != static_cast<int32_t>(v)) l.spots[v] = l.spots[s.root(static_cast<int32_t>(v))];
+        if (s.root(static_cast<int32_t>(v)) != static_cast<int32_t>(v))
+            l.spots[v] = l.spots[s.root(static_cast<int32_t>(v))];
     return l;
 }
 

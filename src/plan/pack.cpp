@@ -1,6 +1,6 @@
-// Greedy placement in several orders, the best of them kept. By size it is the "greedy by size" of Pisarchyk and Lee (arXiv 2001.03288);
-// each item goes into the gap that it fills best. Where all of them lose something, the items that end highest are placed first, again and
-// again ("squeaky wheel" optimization, Joslin and Clements, 1999).
+// Greedy placement in several orders, the best of them kept. By size it is the "greedy by size" of Pisarchyk and Lee
+// (arXiv 2001.03288); each item goes into the gap that it fills best. Where all of them lose something, the items that
+// end highest are placed first, again and again ("squeaky wheel" optimization, Joslin and Clements, 1999).
 #include "plan/pack.hpp"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace mdlm {
 namespace {
 
 // Lowest-waste free gap of `item` among what is placed.
-int64_t best_gap(const std::vector<PackItem> &items, const std::vector<int32_t> &by_offset, const PackItem &item, int64_t split) {
+int64_t best_gap(const std::vector<PackItem> &items, const std::vector<int32_t> &by_offset, const PackItem &item,
+                 int64_t split) {
     int64_t best = -1, best_waste = std::numeric_limits<int64_t>::max(), at = 0;
     const auto offer = [&](int64_t begin, int64_t end) {  // a free interval inside one segment
         if (end - begin < item.bytes || end - begin - item.bytes >= best_waste) return;
@@ -80,12 +81,14 @@ int64_t pack(std::vector<PackItem> &items, int64_t split) {
         std::vector<PackItem> placed = items;
         const int64_t height = place(placed, in, split);
         std::vector<int32_t> blamed = in;
-        std::stable_partition(blamed.begin(), blamed.end(), [&](int32_t i) { return placed[i].offset + placed[i].bytes == height; });
+        std::stable_partition(blamed.begin(), blamed.end(),
+                              [&](int32_t i) { return placed[i].offset + placed[i].bytes == height; });
         if (height < lowest) lowest = height, best = std::move(placed), order = blamed;
         return blamed;
     };
     for (int which = 0; which < 5 && lowest > floor; ++which) attempt(order_of(which));
-    for (int round = 0; round < 16 && lowest > floor && order.size() > 1; ++round) order = attempt(std::vector<int32_t>(order));
+    for (int round = 0; round < 16 && lowest > floor && order.size() > 1; ++round)
+        order = attempt(std::vector<int32_t>(order));
     items = std::move(best);
     return lowest;
 }

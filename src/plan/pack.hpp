@@ -1,4 +1,5 @@
-// Offsets for buffers whose lifetimes are known: two-dimensional packing of (time, bytes) with as little height as we can.
+// Offsets for buffers whose lifetimes are known: two-dimensional packing of (time, bytes) with as little height as we
+// can.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -6,14 +7,15 @@
 namespace mdlm {
 
 struct PackItem {
-    int64_t bytes = 0;         // a multiple of the granule
+    int64_t bytes = 0;             // a multiple of the granule
     int32_t birth = 0, death = 0;  // steps, both included
-    int64_t offset = -1;       // given (>= 0), or found
+    int64_t offset = -1;           // given (>= 0), or found
     bool overlaps(const PackItem &o) const { return birth <= o.death && o.birth <= death; }
 };
 
-// Two segments: [0, split) and [split, infinity); one when split is 0. No item crosses from one to the other. Items with an offset stay there.
-// Writes the other offsets and returns the height: the end of the highest item, at least split.
+// Two segments: [0, split) and [split, infinity); one when split is 0. No item crosses from one to the other. Items
+// with an offset stay there. Writes the other offsets and returns the height: the end of the highest item, at least
+// split.
 int64_t pack(std::vector<PackItem> &items, int64_t split);
 
 // Most bytes alive at once: no packing can be lower.

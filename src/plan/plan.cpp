@@ -7,10 +7,10 @@
 
 namespace mdlm {
 
-Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains, DeviceTable table,
-           int64_t tables_bytes)
-    : config_(resolve(config)), shape_(shape), table_(std::move(table)), traits_(table_.traits(traits)), tables_bytes_(tables_bytes),
-      programs_(make_programs(config_)), trains_(std::move(trains)) {
+Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits,
+           std::vector<std::vector<char>> trains, DeviceTable table, int64_t tables_bytes)
+    : config_(resolve(config)), shape_(shape), table_(std::move(table)), traits_(table_.traits(traits)),
+      tables_bytes_(tables_bytes), programs_(make_programs(config_)), trains_(std::move(trains)) {
     check_shape(config_, shape_);
     if (trains_.empty())
         for (int64_t i = 0; i < programs_.items(); ++i) trains_.emplace_back(programs_.of(i).params.size(), 1);
@@ -19,18 +19,21 @@ Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &tra
 }
 
 BudgetPlanner Plan::planner() const {
-    return BudgetPlanner(plan_input(config_, shape_, programs_, {}, trains_, traits_), table_, config_.cpu_offloading_num_layers);
+    return BudgetPlanner(plan_input(config_, shape_, programs_, {}, trains_, traits_), table_,
+                         config_.cpu_offloading_num_layers);
 }
 
 void Plan::plan_for_budget() {
     proof_.budget_bytes = config_.memory_budget;
     proof_.includes_parameters = config_.memory_budget_includes_parameters;
-    const int64_t outside = proof_.includes_parameters ? add(add(parameter_bytes(), gradient_bytes()), tables_bytes_) : 0;
+    const int64_t outside =
+        proof_.includes_parameters ? add(add(parameter_bytes(), gradient_bytes()), tables_bytes_) : 0;
     BudgetAnswer a = planner().solve(std::max<int64_t>(0, config_.memory_budget - outside));
     proof_.minimum_budget_bytes = add(a.minimum_bytes, outside);
     if (!a.feasible || proof_.budget_bytes < outside)
-        fail(MDLM_ERROR_BUDGET, "memory_budget = %lld: the smallest in which any plan fits is %lld%s", (long long)proof_.budget_bytes,
-             (long long)proof_.minimum_budget_bytes, proof_.includes_parameters ? ", parameters and gradients included" : "");
+        fail(MDLM_ERROR_BUDGET, "memory_budget = %lld: the smallest in which any plan fits is %lld%s",
+             (long long)proof_.budget_bytes, (long long)proof_.minimum_budget_bytes,
+             proof_.includes_parameters ? ", parameters and gradients included" : "");
     proof_.gap_ns = a.gap_ns, proof_.optimal = a.optimal;
     policies_ = std::move(a.policies);
 }
@@ -53,7 +56,8 @@ void Plan::set_policies(Policies policies) {
 
 void Plan::check_layer(int64_t layer) const {
     if (layer < 0 || layer >= programs_.items())
-        fail(MDLM_ERROR_ARGUMENT, "layer = %lld: expected 0 .. %lld", (long long)layer, (long long)programs_.items() - 1);
+        fail(MDLM_ERROR_ARGUMENT, "layer = %lld: expected 0 .. %lld", (long long)layer,
+             (long long)programs_.items() - 1);
 }
 
 BufferId Plan::find(int64_t layer, const char *tensor) const {
@@ -74,14 +78,16 @@ void Plan::set(int64_t layer, const char *tensor, Storage storage) {
         if (layer == -1 && b == programs_.of(i).input && changed.unit_of(i).first != i) continue;
         set_storage(changed, programs_, config_.tensor_model_parallel_size, i, b, storage);
     }
-    if (!found) fail(MDLM_ERROR_NOT_FOUND, "tensor \"%.100s\": layer %lld has none of that name", tensor, (long long)layer);
+    if (!found)
+        fail(MDLM_ERROR_NOT_FOUND, "tensor \"%.100s\": layer %lld has none of that name", tensor, (long long)layer);
     change(std::move(changed));
 }
 
 Storage Plan::get(int64_t layer, const char *tensor) const {
     check_layer(layer);
     const BufferId b = find(layer, tensor);
-    if (b == no_buffer) fail(MDLM_ERROR_NOT_FOUND, "tensor \"%.100s\": layer %lld has none of that name", tensor, (long long)layer);
+    if (b == no_buffer)
+        fail(MDLM_ERROR_NOT_FOUND, "tensor \"%.100s\": layer %lld has none of that name", tensor, (long long)layer);
     return policies_.items[layer][b];
 }
 
@@ -99,7 +105,8 @@ const char *Plan::tensor(int64_t layer, int64_t index) const {
 }
 
 const BlockPlan &Plan::block_plan() const {
-    if (laid_out_ == nullptr) laid_out_ = make_block_plan(plan_input(config_, shape_, programs_, policies_, trains_, traits_));
+    if (laid_out_ == nullptr)
+        laid_out_ = make_block_plan(plan_input(config_, shape_, programs_, policies_, trains_, traits_));
     return *laid_out_;
 }
 
@@ -127,15 +134,17 @@ int64_t Plan::gradient_bytes() const {
         for (size_t j = 0; j < programs_.of(i).params.size(); ++j) {
             const Param &p = programs_.of(i).params[j];
             const int64_t t = config_.tensor_model_parallel_size;
-            if (trains_[i][j]) sum = add(sum, rounded(mul(mul(p.local(0, t), p.local(1, t)), size_of(config_.grad_dtype))));
+            if (trains_[i][j])
+                sum = add(sum, rounded(mul(mul(p.local(0, t), p.local(1, t)), size_of(config_.grad_dtype))));
         }
     return sum;
 }
 
 uint64_t Plan::digest() const {
     char text[256];
-    std::snprintf(text, sizeof text, "seq_length=%lld\nmicro_batch_size=%lld\nmax_tokens=%lld\nt=%lld\n", (long long)shape_.seq_length,
-                  (long long)shape_.micro_batch_size, (long long)most_tokens(shape_), (long long)config_.tensor_model_parallel_size);
+    std::snprintf(text, sizeof text, "seq_length=%lld\nmicro_batch_size=%lld\nmax_tokens=%lld\nt=%lld\n",
+                  (long long)shape_.seq_length, (long long)shape_.micro_batch_size, (long long)most_tokens(shape_),
+                  (long long)config_.tensor_model_parallel_size);
     return digest_of(text, config_.digest);
 }
 

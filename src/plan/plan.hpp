@@ -1,4 +1,5 @@
-// A plan to look at and to change: policies for a config, a shape and a machine, with the block plan and the times that follow from them.
+// A plan to look at and to change: policies for a config, a shape and a machine, with the block plan and the times that
+// follow from them.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,10 +13,10 @@ namespace mdlm {
 
 class Plan {
 public:
-    // By the config's settings, or by the planner for its memory_budget (BUDGET names the smallest that fits). trains empty: everything is
-    // trained. tables_bytes are counted with the parameters.
-    Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits, std::vector<std::vector<char>> trains,
-         DeviceTable table = device_table("cpu"), int64_t tables_bytes = 0);
+    // By the config's settings, or by the planner for its memory_budget (BUDGET names the smallest that fits). trains
+    // empty: everything is trained. tables_bytes are counted with the parameters.
+    Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits,
+         std::vector<std::vector<char>> trains, DeviceTable table = device_table("cpu"), int64_t tables_bytes = 0);
 
     const Config &config() const { return config_; }
     const mdlm_shape &shape() const { return shape_; }
@@ -25,7 +26,7 @@ public:
     void set(int64_t layer, const char *tensor, Storage storage);  // layer -1: all that have the tensor
     Storage get(int64_t layer, const char *tensor) const;
     void set_unit(int64_t first, int64_t count);
-    const char *tensor(int64_t layer, int64_t index) const;        // nullptr past the end
+    const char *tensor(int64_t layer, int64_t index) const;  // nullptr past the end
     // Laid out when first asked for after a change.
     const BlockPlan &block_plan() const;
     const std::vector<ItemTimes> &times() const;  // by item; worked out with the block plan
@@ -64,7 +65,8 @@ private:
 
 std::string print(const Plan &plan);
 std::string to_json(const Plan &plan);
-// Reads policies into a plan made for the same config and shape. Throws FORMAT, naming the place, and leaves the plan as it was.
+// Reads policies into a plan made for the same config and shape. Throws FORMAT, naming the place, and leaves the plan
+// as it was.
 void from_json(Plan &plan, std::string_view text);
 
 }  // namespace mdlm

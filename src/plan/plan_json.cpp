@@ -1,5 +1,5 @@
-// Reading a plan's JSON. The text may come from anywhere: it is read event by event (nlohmann::json's SAX interface), nothing in it is
-// believed but units and storages, and the place of a fault is named.
+// Reading a plan's JSON. The text may come from anywhere: it is read event by event (nlohmann::json's SAX interface),
+// nothing in it is believed but units and storages, and the place of a fault is named.
 #include <algorithm>
 #include <cinttypes>
 #include <nlohmann/json.hpp>
@@ -29,8 +29,8 @@ public:
     bool key(std::string &name) {
         key_ = name;
         if (depth_ == 1) {
-            for (const char *known : {"format", "version", "digest", "num_layers", "tensor_model_parallel_size", "peak_bytes", "fixed_bytes",
-                                      "saved_bytes", "host_bytes", "layers"})
+            for (const char *known : {"format", "version", "digest", "num_layers", "tensor_model_parallel_size",
+                                      "peak_bytes", "fixed_bytes", "saved_bytes", "host_bytes", "layers"})
                 if (name == known) return true;
         } else if (depth_ == 3) {
             for (const char *known : {"layer", "unit_first", "saved_bytes", "storage"})
@@ -82,13 +82,18 @@ public:
         if (!digest_) missing("digest");
         if (!version_) missing("version");
         const int64_t items = plan_.programs().items(), layers = plan_.programs().num_layers;
-        if (item_ + 1 != items) fail(MDLM_ERROR_FORMAT, "plan: %" PRId64 " layers: expected %" PRId64 ", the final norm included", item_ + 1, items);
+        if (item_ + 1 != items)
+            fail(MDLM_ERROR_FORMAT, "plan: %" PRId64 " layers: expected %" PRId64 ", the final norm included",
+                 item_ + 1, items);
         policies_.units.clear();
         for (int64_t i = 0; i < items; ++i) {
             const int64_t first = unit_first_[i];
             if (first < 0) fail(MDLM_ERROR_FORMAT, "plan: layers[%" PRId64 "].unit_first is missing", i);
             const bool joins = first < i && i < layers && first == policies_.units.back().first;
-            if (first != i && !joins) fail(MDLM_ERROR_FORMAT, "plan: layers[%" PRId64 "].unit_first = %" PRId64 ": expected the layer or its unit's first", i, first);
+            if (first != i && !joins)
+                fail(MDLM_ERROR_FORMAT,
+                     "plan: layers[%" PRId64 "].unit_first = %" PRId64 ": expected the layer or its unit's first", i,
+                     first);
             if (joins) ++policies_.units.back().count;
             else policies_.units.push_back({i, 1});
         }
@@ -97,7 +102,8 @@ public:
 
 private:
     [[noreturn]] void bad(const char *expected) const {
-        if (item_ >= 0) fail(MDLM_ERROR_FORMAT, "plan: layers[%" PRId64 "].%.60s: expected %s", item_, key_.c_str(), expected);
+        if (item_ >= 0)
+            fail(MDLM_ERROR_FORMAT, "plan: layers[%" PRId64 "].%.60s: expected %s", item_, key_.c_str(), expected);
         fail(MDLM_ERROR_FORMAT, "plan: %.60s: expected %s", key_.empty() ? "start" : key_.c_str(), expected);
     }
     [[noreturn]] static void missing(const char *name) { fail(MDLM_ERROR_FORMAT, "plan: %s is missing", name); }

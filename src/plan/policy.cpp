@@ -25,8 +25,8 @@ const Module modules[] = {
 
 bool is_gathered(const Buffer &b) { return b.name.ends_with(".gathered"); }
 
-// Everything stays that backward reads when all is trained. What is between (outputs of row-parallel linears before their bias, scores) and
-// what a collective brings back is made again where something needs it.
+// Everything stays that backward reads when all is trained. What is between (outputs of row-parallel linears before
+// their bias, scores) and what a collective brings back is made again where something needs it.
 LayerPolicy keep_all(const std::shared_ptr<const Program> &p) {
     const auto d = differentiate(p, std::vector<char>(p->params.size(), 1), true);
     LayerPolicy policy(p->buffers.size(), Storage::replay);
@@ -74,7 +74,8 @@ Programs make_programs(const Config &config) {
 std::vector<BufferId> tensors_of(const Program &p) {
     std::vector<BufferId> ids;
     for (size_t i = 0; i < p.buffers.size(); ++i)
-        if (p.buffers[i].main == static_cast<BufferId>(i) && static_cast<BufferId>(i) != p.output) ids.push_back(static_cast<BufferId>(i));
+        if (p.buffers[i].main == static_cast<BufferId>(i) && static_cast<BufferId>(i) != p.output)
+            ids.push_back(static_cast<BufferId>(i));
     return ids;
 }
 
@@ -86,7 +87,8 @@ Policies policies_of(const Config &c, const Programs &programs) {
     const LayerPolicy whole = keep_all(programs.layer);
     for (int64_t first = 0; first < programs.num_layers;) {
         const bool replays = full && (c.recompute_method == MDLM_METHOD_UNIFORM || first < n);
-        const int64_t count = replays && c.recompute_method == MDLM_METHOD_UNIFORM ? std::min(n, programs.num_layers - first) : 1;
+        const int64_t count =
+            replays && c.recompute_method == MDLM_METHOD_UNIFORM ? std::min(n, programs.num_layers - first) : 1;
         const bool offload = first < c.cpu_offloading_num_layers;
         out.units.push_back({first, count});
         for (int64_t i = first; i < first + count; ++i) {
@@ -115,30 +117,34 @@ Policies policies_of(const Config &c, const Programs &programs) {
     return out;
 }
 
-void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_t item, BufferId buffer, Storage storage) {
+void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_t item, BufferId buffer,
+                 Storage storage) {
     const Program &p = programs.of(item);
     const Unit &unit = policies.unit_of(item);
     const char *name = p.buffers[buffer].name.c_str();
     const auto refuse = [&](const char *expected) {
-        fail(MDLM_ERROR_CONFIG, "tensor %s of layer %lld: expected %s, got %s", name, (long long)item, expected, name_of(storage));
+        fail(MDLM_ERROR_CONFIG, "tensor %s of layer %lld: expected %s, got %s", name, (long long)item, expected,
+             name_of(storage));
     };
     if (buffer == p.input) {
         const bool inside = item != unit.first;
         if (inside && storage != Storage::replay) refuse("replay (it is inside a unit of several layers)");
         if (!inside && storage == Storage::replay) refuse("keep, shard or host (it is the input of a unit)");
         if (storage == Storage::shard && t == 1) refuse("keep or host (shard needs tensor_model_parallel_size > 1)");
-        if (storage == Storage::shard && p.buffers[buffer].split > 1) refuse("keep or host (sequence_parallel has split it already)");
+        if (storage == Storage::shard && p.buffers[buffer].split > 1)
+            refuse("keep or host (sequence_parallel has split it already)");
     } else {
         if (storage == Storage::shard) refuse("keep, replay or host (only the input of a unit can be sharded)");
-        if (storage == Storage::host && unit.count > 1) refuse("keep or replay (it is inside a unit of several layers)");
+        if (storage == Storage::host && unit.count > 1)
+            refuse("keep or replay (it is inside a unit of several layers)");
     }
     policies.items[item][buffer] = storage;
 }
 
 void set_unit(Policies &policies, const Programs &programs, int64_t first, int64_t count) {
     if (first < 0 || count < 1 || first > programs.num_layers - count)
-        fail(MDLM_ERROR_ARGUMENT, "unit of %lld layers from %lld: expected to lie within the block's %lld layers", (long long)count,
-             (long long)first, (long long)programs.num_layers);
+        fail(MDLM_ERROR_ARGUMENT, "unit of %lld layers from %lld: expected to lie within the block's %lld layers",
+             (long long)count, (long long)first, (long long)programs.num_layers);
     std::vector<Unit> units;
     const auto single = [&](int64_t i) { units.push_back({i, 1}); };
     for (const Unit &u : policies.units) {

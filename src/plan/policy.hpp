@@ -16,7 +16,8 @@ struct Unit {
     bool operator==(const Unit &) const = default;
 };
 
-// storage[buffer] counts for main buffers; statistics follow theirs. The input of a layer inside a unit of several is `replay`.
+// storage[buffer] counts for main buffers; statistics follow theirs. The input of a layer inside a unit of several is
+// `replay`.
 using LayerPolicy = std::vector<Storage>;
 
 // Items are the layers, then the final norm where there is one.
@@ -40,7 +41,8 @@ Programs make_programs(const Config &config);
 Policies policies_of(const Config &config, const Programs &programs);
 
 // Edits, checked: an Error says what cannot be.
-void set_storage(Policies &policies, const Programs &programs, int64_t tensor_parallel_size, int64_t item, BufferId buffer, Storage storage);
+void set_storage(Policies &policies, const Programs &programs, int64_t tensor_parallel_size, int64_t item,
+                 BufferId buffer, Storage storage);
 void set_unit(Policies &policies, const Programs &programs, int64_t first, int64_t count);
 // All rules on policies at once (after reading a plan from outside).
 void check(const Policies &policies, const Programs &programs, int64_t tensor_parallel_size);

@@ -10,8 +10,8 @@ namespace {
 class Scheduler {
 public:
     Scheduler(Schedule &s, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits)
-        : s_(s), d_(*s.layer), p_(*s.layer->program), policy_(policy), bound_(bound), traits_(traits), saved_(p_.buffers.size(), 0),
-          visited_(p_.buffers.size(), 0) {
+        : s_(s), d_(*s.layer), p_(*s.layer->program), policy_(policy), bound_(bound), traits_(traits),
+          saved_(p_.buffers.size(), 0), visited_(p_.buffers.size(), 0) {
         if (save)
             for (size_t b = 0; b < p_.buffers.size(); ++b)
                 if (d_.read[b]) need(static_cast<BufferId>(b));
@@ -22,7 +22,10 @@ public:
         s_.x = made_[p_.input] = value(p_.input, Home::x);
         for (size_t i = 0; i < p_.ops.size(); ++i) {
             for (BufferId b : p_.ops[i]->out) {
-                const Home home = b == p_.output ? Home::y : !saved_[b] ? Home::scratch : storage(b) == Storage::host ? Home::staged : Home::frame;
+                const Home home = b == p_.output                ? Home::y
+                                  : !saved_[b]                  ? Home::scratch
+                                  : storage(b) == Storage::host ? Home::staged
+                                                                : Home::frame;
                 made_[b] = value(b, home);
                 if (home == Home::frame || home == Home::staged) s_.saved.push_back(made_[b]);
             }
@@ -83,7 +86,8 @@ private:
         return static_cast<int32_t>(s_.values.size() - 1);
     }
 
-    void step(std::vector<Step> &to, int32_t index, bool is_backward, bool replay, const std::vector<int32_t> &in, const std::vector<int32_t> &out) {
+    void step(std::vector<Step> &to, int32_t index, bool is_backward, bool replay, const std::vector<int32_t> &in,
+              const std::vector<int32_t> &out) {
         const Op &op = d_.op(index, is_backward);
         Step s{index, is_backward, replay, {}, {}, -1};
         for (BufferId b : op.in) s.in.push_back(in[b]);
@@ -107,7 +111,8 @@ private:
 };
 
 bool same_form(const Buffer &a, const Buffer &b) {
-    return a.dtype == b.dtype && a.per_token == b.per_token && a.per_pair == b.per_pair && a.split == b.split && a.fixed == b.fixed;
+    return a.dtype == b.dtype && a.per_token == b.per_token && a.per_pair == b.per_pair && a.split == b.split &&
+           a.fixed == b.fixed;
 }
 
 // Lets an op write over an input that it is the last to read.
@@ -115,13 +120,17 @@ void work_in_place(Schedule &s, std::vector<Step> &steps, bool is_backward) {
     const auto last_use = [&](int32_t v) {
         int32_t last = -1;
         for (size_t i = 0; i < steps.size(); ++i)
-            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) + std::count(steps[i].out.begin(), steps[i].out.end(), v) > 0)
+            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) +
+                    std::count(steps[i].out.begin(), steps[i].out.end(), v) >
+                0)
                 last = static_cast<int32_t>(i);
         return last;
     };
     const auto first_use = [&](int32_t v) {
         for (size_t i = 0; i < steps.size(); ++i)
-            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) + std::count(steps[i].out.begin(), steps[i].out.end(), v) > 0)
+            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) +
+                    std::count(steps[i].out.begin(), steps[i].out.end(), v) >
+                0)
                 return static_cast<int32_t>(i);
         return -1;
     };
@@ -149,7 +158,8 @@ void work_in_place(Schedule &s, std::vector<Step> &steps, bool is_backward) {
 
 }  // namespace
 
-Schedule make_schedule(std::shared_ptr<const Differentiated> layer, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits) {
+Schedule make_schedule(std::shared_ptr<const Differentiated> layer, const LayerPolicy &policy, bool save, Extent bound,
+                       const Traits &traits) {
     Schedule s;
     s.layer = std::move(layer);
     Scheduler scheduler(s, policy, save, bound, traits);

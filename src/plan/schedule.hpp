@@ -13,16 +13,19 @@ enum class Home {
     frame,    // saved in the arena from forward to backward
     staged,   // saved on the host, in a staging slot while in use
     scratch,  // dies within the phase
-    x, y,     // the layer's input and output, placed by the block
-    dy, dx    // their gradients, placed by the block
+    x,
+    y,  // the layer's input and output, placed by the block
+    dy,
+    dx  // their gradients, placed by the block
 };
 
-// One incarnation of a buffer: what forward makes, what replay makes again and what backward makes are values of their own.
+// One incarnation of a buffer: what forward makes, what replay makes again and what backward makes are values of their
+// own.
 struct Value {
     BufferId buffer = no_buffer;  // no_buffer: a step's workspace
     Home home = Home::scratch;
-    int64_t bytes = 0;            // at the reserved extent, rounded
-    int32_t same_as = -1;         // in backward and forward apart: shares the storage of this value (see Schedule::root)
+    int64_t bytes = 0;     // at the reserved extent, rounded
+    int32_t same_as = -1;  // in backward and forward apart: shares the storage of this value (see Schedule::root)
 };
 
 struct Step {
@@ -49,6 +52,7 @@ struct Schedule {
 };
 
 // With save false: a forward that leaves nothing (evaluation, the first pass over a unit of several layers).
-Schedule make_schedule(std::shared_ptr<const Differentiated> layer, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits);
+Schedule make_schedule(std::shared_ptr<const Differentiated> layer, const LayerPolicy &policy, bool save, Extent bound,
+                       const Traits &traits);
 
 }  // namespace mdlm

@@ -33,7 +33,9 @@ std::vector<ItemTimes> times_of(const BlockPlan &plan, const DeviceTable &table)
             if (e.kind != Entry::Kind::forward && e.kind != Entry::Kind::backward) continue;
             const bool backward = e.kind == Entry::Kind::backward;
             const auto [at, is_new] = seen.try_emplace({e.schedule, backward});
-            if (is_new) at->second = times_of(*e.schedule, backward ? e.schedule->backward : e.schedule->forward, plan.input.bound, table);
+            if (is_new)
+                at->second = times_of(*e.schedule, backward ? e.schedule->backward : e.schedule->forward,
+                                      plan.input.bound, table);
             const StepTimes &t = at->second;
             int64_t &own = e.replay ? item.extra_ns : backward ? item.backward_ns : item.forward_ns;
             own = add(own, t.own_ns);
@@ -41,8 +43,11 @@ std::vector<ItemTimes> times_of(const BlockPlan &plan, const DeviceTable &table)
         }
     for (const Unit &u : plan.input.policies.units) {
         ItemTimes &item = items[u.first];
-        if (shared[u.first]) item.extra_ns = add(item.extra_ns, shard_ns(share_bytes(plan.input, u.first), plan.input.group_size, table));
-        item.extra_ns = add(item.extra_ns, table.host_ns(plan.items[u.first].host_bytes, item.forward_ns, item.backward_ns));
+        if (shared[u.first])
+            item.extra_ns =
+                add(item.extra_ns, shard_ns(share_bytes(plan.input, u.first), plan.input.group_size, table));
+        item.extra_ns =
+            add(item.extra_ns, table.host_ns(plan.items[u.first].host_bytes, item.forward_ns, item.backward_ns));
     }
     return items;
 }
@@ -50,7 +55,8 @@ std::vector<ItemTimes> times_of(const BlockPlan &plan, const DeviceTable &table)
 ItemTimes sum(const std::vector<ItemTimes> &items) {
     ItemTimes all;
     for (const ItemTimes &i : items)
-        all.forward_ns = add(all.forward_ns, i.forward_ns), all.backward_ns = add(all.backward_ns, i.backward_ns), all.extra_ns = add(all.extra_ns, i.extra_ns);
+        all.forward_ns = add(all.forward_ns, i.forward_ns), all.backward_ns = add(all.backward_ns, i.backward_ns),
+        all.extra_ns = add(all.extra_ns, i.extra_ns);
     add(add(all.forward_ns, all.backward_ns), all.extra_ns);  // a whole step fits, too
     return all;
 }

@@ -12,12 +12,13 @@ constexpr __int128 no_way = static_cast<__int128>(1) << 125;
 __int128 scaled(int64_t ns) { return static_cast<__int128>(ns) << scale_bits; }
 __int128 priced(int64_t price, int64_t bytes) { return static_cast<__int128>(price) * bytes; }
 // Rounded up: a bound on a whole number.
-int64_t whole(__int128 v) { return static_cast<int64_t>((v + ((static_cast<__int128>(1) << scale_bits) - 1)) >> scale_bits); }
+int64_t whole(__int128 v) {
+    return static_cast<int64_t>((v + ((static_cast<__int128>(1) << scale_bits) - 1)) >> scale_bits);
+}
 
 }  // namespace
 
-Bounds::Bounds(const Edges &edges, const std::vector<int64_t> &budgets)
-    : edges_(edges), budget_(budgets.back()) {
+Bounds::Bounds(const Edges &edges, const std::vector<int64_t> &budgets) : edges_(edges), budget_(budgets.back()) {
     least_before_.assign(edges.size() + 1, infinite);
     least_before_[0] = 0;
     for (size_t i = 0; i < edges.size(); ++i)
@@ -43,8 +44,10 @@ Bounds::Bounds(const Edges &edges, const std::vector<int64_t> &budgets)
         prices.insert(prices.end(), {low, high});
         // Others suit parts of the chain with more or less than their share of the bytes.
         if (budgets.size() > 1) continue;
-        for (double factor : {0.1, 0.4, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997, 1.003, 1.01, 1.03, 1.07, 1.17, 1.4, 2.5, 10.0})
-            prices.push_back(static_cast<int64_t>(std::min(static_cast<double>(high) * factor, static_cast<double>(most_price))));
+        for (double factor :
+             {0.1, 0.4, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997, 1.003, 1.01, 1.03, 1.07, 1.17, 1.4, 2.5, 10.0})
+            prices.push_back(
+                static_cast<int64_t>(std::min(static_cast<double>(high) * factor, static_cast<double>(most_price))));
     }
     std::sort(prices.begin(), prices.end());
     prices.erase(std::unique(prices.begin(), prices.end()), prices.end());
@@ -122,9 +125,12 @@ int64_t Bounds::at_least(const std::vector<Wide> &priced_ns, int64_t budget) con
 void Bounds::through(int64_t layer, const Steps &steps, std::vector<int64_t> &out) const {
     const auto i = static_cast<size_t>(layer);
     out.resize(steps.size());
-    // The fewer bytes are left to the layers before, the higher the price that bounds them best; bounds by price have one peak.
+    // The fewer bytes are left to the layers before, the higher the price that bounds them best; bounds by price have
+    // one peak.
     size_t line = 0;
-    const auto bound = [&](size_t l, int64_t bytes) { return lines_[l].before[i] - priced(lines_[l].price, budget_ - bytes); };
+    const auto bound = [&](size_t l, int64_t bytes) {
+        return lines_[l].before[i] - priced(lines_[l].price, budget_ - bytes);
+    };
     for (size_t s = 0; s < steps.size(); ++s) {
         Wide best = bound(line, steps[s].bytes);
         while (line + 1 < lines_.size()) {

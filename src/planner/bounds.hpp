@@ -1,5 +1,6 @@
-// Lower bounds on what any plan costs, from prices on bytes: with w / 2^40 nanoseconds charged for every retained byte, the cheapest way
-// through the layers is a shortest path, and what it costs less the price of the whole budget is a bound, for every price.
+// Lower bounds on what any plan costs, from prices on bytes: with w / 2^40 nanoseconds charged for every retained byte,
+// the cheapest way through the layers is a shortest path, and what it costs less the price of the whole budget is a
+// bound, for every price.
 #pragma once
 #include <vector>
 
@@ -42,7 +43,8 @@ public:
     int64_t least_before(int64_t layer) const { return least_before_[static_cast<size_t>(layer)]; }
     // For each step, of what remains from `layer` on: no plan that goes on so costs less.
     void through(int64_t layer, const Steps &steps, std::vector<int64_t> &out) const;
-    // For each step of what remains from `layer` on: by how much a plan with it costs more, at some price on bytes, than the cheapest one.
+    // For each step of what remains from `layer` on: by how much a plan with it costs more, at some price on bytes,
+    // than the cheapest one.
     void slack(int64_t layer, const Steps &steps, std::vector<int64_t> &out) const;
 
 private:

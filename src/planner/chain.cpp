@@ -16,8 +16,10 @@ void range(const char *name, int64_t value, int64_t low, int64_t high) {
 
 void not_negative(size_t type, const char *list, size_t index, const char *name, int64_t value) {
     if (value >= 0) return;
-    if (list == nullptr) fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].%s = %lld: expected an integer >= 0", type, name, ll{value});
-    fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].%s[%zu].%s = %lld: expected an integer >= 0", type, list, index, name, ll{value});
+    if (list == nullptr)
+        fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].%s = %lld: expected an integer >= 0", type, name, ll{value});
+    fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].%s[%zu].%s = %lld: expected an integer >= 0", type, list, index, name,
+         ll{value});
 }
 
 void check(const LayerType &t, size_t i) {
@@ -27,11 +29,13 @@ void check(const LayerType &t, size_t i) {
     not_negative(i, nullptr, 0, "unsaved_forward_bytes", t.unsaved_forward_bytes);
     const auto most = static_cast<size_t>(most_choices);
     if (t.policies.empty() || t.policies.size() > most)
-        fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].policies: %zu of them: expected 1 .. %zu", i, t.policies.size(), most);
+        fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].policies: %zu of them: expected 1 .. %zu", i, t.policies.size(),
+             most);
     if (std::none_of(t.policies.begin(), t.policies.end(), [](const Policy &p) { return (p.roles & role_alone) != 0; }))
         fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].policies: expected one that may stand alone", i);
     if (t.unit_inputs.size() > most)
-        fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].unit_inputs: %zu of them: expected 0 .. %zu", i, t.unit_inputs.size(), most);
+        fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].unit_inputs: %zu of them: expected 0 .. %zu", i,
+             t.unit_inputs.size(), most);
     for (size_t j = 0; j < t.policies.size(); ++j) {
         const Policy &p = t.policies[j];
         not_negative(i, "policies", j, "saved_bytes", p.saved_bytes);
@@ -58,7 +62,8 @@ Most most_of(const LayerType &t, int64_t depth) {
         m.alive = std::max({m.alive, p.forward_bytes, p.backward_bytes});
         extra = std::max(extra, p.extra_ns), rebuild = std::max(rebuild, p.rebuild_ns);
     }
-    for (const UnitInput &u : t.unit_inputs) form = std::max(form, u.saved_bytes), restore = std::max(restore, u.restore_ns);
+    for (const UnitInput &u : t.unit_inputs)
+        form = std::max(form, u.saved_bytes), restore = std::max(restore, u.restore_ns);
     m.retained = std::max(m.retained, form);
     m.alive = add(std::max({m.alive, t.unsaved_forward_bytes, t.boundary_bytes}), add(form, t.grad_boundary_bytes));
     m.ns = add(add(extra, rebuild), mul(add(depth, 1), add(t.forward_ns, restore)));
@@ -91,10 +96,12 @@ void check(const Chain &chain) {
         retained = add(retained, m.retained), alive = std::max(alive, m.alive), ns = add(ns, m.ns);
     }
     // Retained twice: below and inside of a unit.
-    const int64_t bytes = add(add(chain.fixed_bytes, chain.loss_bytes),
-                              add(mul(add(chain.in_flight, 1), retained), add(mul(alive, 2), add(gradient, chain.input_bytes))));
+    const int64_t bytes =
+        add(add(chain.fixed_bytes, chain.loss_bytes),
+            add(mul(add(chain.in_flight, 1), retained), add(mul(alive, 2), add(gradient, chain.input_bytes))));
     constexpr int64_t limit = int64_t{1} << 61;
-    if (bytes > limit) fail(MDLM_ERROR_OVERFLOW, "chain: its plans may need %lld bytes: expected at most 2^61", ll{bytes});
+    if (bytes > limit)
+        fail(MDLM_ERROR_OVERFLOW, "chain: its plans may need %lld bytes: expected at most 2^61", ll{bytes});
     if (ns > limit) fail(MDLM_ERROR_OVERFLOW, "chain: its plans may cost %lld ns: expected at most 2^61", ll{ns});
 }
 

@@ -1,5 +1,5 @@
-// Reading a chain's JSON. The text may come from anywhere: it is read event by event (nlohmann::json's SAX interface), and the place of a
-// fault is named.
+// Reading a chain's JSON. The text may come from anywhere: it is read event by event (nlohmann::json's SAX interface),
+// and the place of a fault is named.
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -39,7 +39,9 @@ public:
         return integer(static_cast<int64_t>(v));
     }
     bool number_float(json::number_float_t, const std::string &digits) {
-        if (field_ != nullptr && field_->kind == Kind::integer && digits.find_first_not_of("0123456789") == std::string::npos) overflow(digits);
+        if (field_ != nullptr && field_->kind == Kind::integer &&
+            digits.find_first_not_of("0123456789") == std::string::npos)
+            overflow(digits);
         std::string seen = digits.substr(0, 40);
         for (char &c : seen)
             if (std::strchr("0123456789+-eE", c) == nullptr) c = '.';  // the parser's is the locale's
@@ -62,17 +64,22 @@ public:
         }
         std::string known;
         for (const Field &f : fields_.back()) known += std::string(known.empty() ? "" : ", ") + f.name;
-        fail(MDLM_ERROR_FORMAT, "chain: %sunknown field \"%.60s\": expected %s", place().c_str(), name.c_str(), known.c_str());
+        fail(MDLM_ERROR_FORMAT, "chain: %sunknown field \"%.60s\": expected %s", place().c_str(), name.c_str(),
+             known.c_str());
     }
     bool start_object(size_t) {
         const bool top = fields_.empty() && !ended_;
         if (!top && list_ == nullptr) bad("seen an object");
         if (top) {
-            fields_.push_back({{"format", Kind::text, nullptr, nullptr, &format_}, {"version", Kind::integer, &version_},
-                               {"in_flight", Kind::integer, &chain_.in_flight}, {"fixed_bytes", Kind::integer, &chain_.fixed_bytes},
-                               {"loss_bytes", Kind::integer, &chain_.loss_bytes}, {"input_bytes", Kind::integer, &chain_.input_bytes},
+            fields_.push_back({{"format", Kind::text, nullptr, nullptr, &format_},
+                               {"version", Kind::integer, &version_},
+                               {"in_flight", Kind::integer, &chain_.in_flight},
+                               {"fixed_bytes", Kind::integer, &chain_.fixed_bytes},
+                               {"loss_bytes", Kind::integer, &chain_.loss_bytes},
+                               {"input_bytes", Kind::integer, &chain_.input_bytes},
                                {"max_unit_depth", Kind::integer, &chain_.max_unit_depth},
-                               {"max_unit_layers", Kind::integer, &chain_.max_unit_layers}, {"layers", Kind::list}});
+                               {"max_unit_layers", Kind::integer, &chain_.max_unit_layers},
+                               {"layers", Kind::list}});
             chain_.input_bytes = -1;
         } else {
             begin_member();
@@ -114,8 +121,10 @@ public:
     }
 
     Chain take() {
-        if (format_ != "mdlm-chain") fail(MDLM_ERROR_FORMAT, "chain: format = \"%.60s\": expected \"mdlm-chain\"", format_.c_str());
-        if (version_ != 1) fail(MDLM_ERROR_FORMAT, "chain: version = %lld: expected 1", static_cast<long long>(version_));
+        if (format_ != "mdlm-chain")
+            fail(MDLM_ERROR_FORMAT, "chain: format = \"%.60s\": expected \"mdlm-chain\"", format_.c_str());
+        if (version_ != 1)
+            fail(MDLM_ERROR_FORMAT, "chain: version = %lld: expected 1", static_cast<long long>(version_));
         if (chain_.input_bytes < 0) chain_.input_bytes = chain_.types[0].boundary_bytes;
         return std::move(chain_);
     }
@@ -129,7 +138,8 @@ private:
         if (fields_.size() > 1) text = "layers[" + std::to_string(chain_.types.size() - 1) + "].";
         if (fields_.size() > 2) {
             const LayerType &t = chain_.types.back();
-            text += std::string(inner_) + "[" + std::to_string((inner_ == policies_name ? t.policies.size() : t.unit_inputs.size()) - 1) + "].";
+            text += std::string(inner_) + "[" +
+                    std::to_string((inner_ == policies_name ? t.policies.size() : t.unit_inputs.size()) - 1) + "].";
         }
         return text;
     }
@@ -150,7 +160,9 @@ private:
         if (!text.empty() && text.back() == '.') text.pop_back();
         return text.empty() ? "start" : text;
     }
-    [[noreturn]] void bad(const char *seen) const { fail(MDLM_ERROR_FORMAT, "chain: %s: expected %s, %s", name().c_str(), expected(), seen); }
+    [[noreturn]] void bad(const char *seen) const {
+        fail(MDLM_ERROR_FORMAT, "chain: %s: expected %s, %s", name().c_str(), expected(), seen);
+    }
     [[noreturn]] void overflow(const std::string &digits) const {
         fail(MDLM_ERROR_OVERFLOW, "chain: %s = %.40s: expected at most 2^63 - 1", name().c_str(), digits.c_str());
     }
@@ -177,31 +189,42 @@ private:
             chain_.types.emplace_back();
             LayerType &t = chain_.types.back();
             count_ = 1;
-            fields_.push_back({{"name", Kind::text, nullptr, nullptr, &t.name}, {"count", Kind::integer, &count_},
-                               {"boundary_bytes", Kind::integer, &t.boundary_bytes}, {"grad_boundary_bytes", Kind::integer, &t.grad_boundary_bytes},
-                               {"forward_ns", Kind::integer, &t.forward_ns}, {"unsaved_forward_bytes", Kind::integer, &t.unsaved_forward_bytes},
-                               {policies_name, Kind::list}, {"unit_inputs", Kind::list}});
+            fields_.push_back({{"name", Kind::text, nullptr, nullptr, &t.name},
+                               {"count", Kind::integer, &count_},
+                               {"boundary_bytes", Kind::integer, &t.boundary_bytes},
+                               {"grad_boundary_bytes", Kind::integer, &t.grad_boundary_bytes},
+                               {"forward_ns", Kind::integer, &t.forward_ns},
+                               {"unsaved_forward_bytes", Kind::integer, &t.unsaved_forward_bytes},
+                               {policies_name, Kind::list},
+                               {"unit_inputs", Kind::list}});
         } else if (inner_ == policies_name) {
             auto &list = chain_.types.back().policies;
             list.emplace_back();
             Policy &p = list.back();
             p.name = std::to_string(list.size() - 1);
-            fields_.push_back({{"name", Kind::text, nullptr, nullptr, &p.name}, {"saved_bytes", Kind::integer, &p.saved_bytes},
-                               {"extra_ns", Kind::integer, &p.extra_ns}, {"forward_bytes", Kind::integer, &p.forward_bytes},
-                               {"backward_bytes", Kind::integer, &p.backward_bytes}, {"rebuild_ns", Kind::integer, &p.rebuild_ns}});
+            fields_.push_back({{"name", Kind::text, nullptr, nullptr, &p.name},
+                               {"saved_bytes", Kind::integer, &p.saved_bytes},
+                               {"extra_ns", Kind::integer, &p.extra_ns},
+                               {"forward_bytes", Kind::integer, &p.forward_bytes},
+                               {"backward_bytes", Kind::integer, &p.backward_bytes},
+                               {"rebuild_ns", Kind::integer, &p.rebuild_ns}});
         } else {
             auto &list = chain_.types.back().unit_inputs;
             list.emplace_back();
             UnitInput &u = list.back();
             u.name = std::to_string(list.size() - 1);
-            fields_.push_back({{"name", Kind::text, nullptr, nullptr, &u.name}, {"saved_bytes", Kind::integer, &u.saved_bytes},
-                               {"restore_ns", Kind::integer, &u.restore_ns}, {"stays", Kind::boolean, nullptr, &u.stays}});
+            fields_.push_back({{"name", Kind::text, nullptr, nullptr, &u.name},
+                               {"saved_bytes", Kind::integer, &u.saved_bytes},
+                               {"restore_ns", Kind::integer, &u.restore_ns},
+                               {"stays", Kind::boolean, nullptr, &u.stays}});
         }
     }
     void end_layer() {
         if (chain_.size() + count_ > most_layers)
-            fail(MDLM_ERROR_FORMAT, "chain: layers: more than %lld of them with their counts", static_cast<long long>(most_layers));
-        chain_.layers.insert(chain_.layers.end(), static_cast<size_t>(count_), static_cast<int32_t>(chain_.types.size() - 1));
+            fail(MDLM_ERROR_FORMAT, "chain: layers: more than %lld of them with their counts",
+                 static_cast<long long>(most_layers));
+        chain_.layers.insert(chain_.layers.end(), static_cast<size_t>(count_),
+                             static_cast<int32_t>(chain_.types.size() - 1));
     }
 
     Chain chain_;

@@ -99,7 +99,8 @@ void fill_units(Space &space, Edges &edges, int64_t limit) {
                 const int64_t inside = cost_at(*e.inner, limit);
                 if (inside >= infinite) continue;
                 e.error_ns = space.error(static_cast<int64_t>(i), e.arc.count);
-                e.low_ns = e.arc.ns + std::max(inside - e.error_ns, space.least_ns(static_cast<int64_t>(i), e.arc.count));
+                e.low_ns =
+                    e.arc.ns + std::max(inside - e.error_ns, space.least_ns(static_cast<int64_t>(i), e.arc.count));
             }
             edges[i][kept++] = e;
         }
@@ -123,14 +124,16 @@ int64_t least_stack(const Edges &edges) {
     std::vector<int64_t> least(edges.size() + 1, infinite);
     least.back() = 0;
     for (size_t i = edges.size(); i-- > 0;)
-        for (const Edge &e : edges[i]) least[i] = std::min(least[i], least[i + static_cast<size_t>(e.arc.count)] + e.arc.left);
+        for (const Edge &e : edges[i])
+            least[i] = std::min(least[i], least[i + static_cast<size_t>(e.arc.count)] + e.arc.left);
     return least[0];
 }
 
 int64_t error_of(const Edges &edges) {
     std::vector<int64_t> error(edges.size() + 1, 0);
     for (size_t i = edges.size(); i-- > 0;)
-        for (const Edge &e : edges[i]) error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + e.error_ns);
+        for (const Edge &e : edges[i])
+            error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + e.error_ns);
     return error[0];
 }
 
@@ -167,7 +170,9 @@ void apply(const Gains &gains, const Gain &gain, Edges &edges) {
     const Arc &arc = gain.edge.arc;
     for (int32_t layer : gains.layers_of(gain)) {
         auto &list = edges[static_cast<size_t>(layer)];
-        const auto same = [&](const Edge &e) { return arc.count > 1 && e.arc.count == arc.count && e.arc.choice == arc.choice; };
+        const auto same = [&](const Edge &e) {
+            return arc.count > 1 && e.arc.count == arc.count && e.arc.choice == arc.choice;
+        };
         const auto at = std::find_if(list.begin(), list.end(), same);
         if (at != list.end()) *at = gain.edge;
         else list.push_back(gain.edge);

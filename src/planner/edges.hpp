@@ -1,4 +1,5 @@
-// What the solver and the frontier share: the items of a chain as edges for the search, with one tape in flight or several.
+// What the solver and the frontier share: the items of a chain as edges for the search, with one tape in flight or
+// several.
 #pragma once
 #include "planner/search.hpp"
 
@@ -14,8 +15,8 @@ bool has_units(const Edges &edges);
 // By how much the cost of a plan may be too high.
 int64_t error_of(const Edges &edges);
 
-// Several tapes: the slab that each item needs decides; given the slab, only what is retained counts. One entry for every slab at which
-// an item first fits, or a unit gets cheaper.
+// Several tapes: the slab that each item needs decides; given the slab, only what is retained counts. One entry for
+// every slab at which an item first fits, or a unit gets cheaper.
 struct Gain {
     int64_t slab;
     size_t place;  // among Gains::layers

@@ -13,16 +13,19 @@ struct Found {
     int64_t slab, stack;
 };
 
-constexpr int64_t most_step_bytes = int64_t{128} << 20, most_plan_bytes = int64_t{64} << 20, most_points = int64_t{1} << 16;
+constexpr int64_t most_step_bytes = int64_t{128} << 20, most_plan_bytes = int64_t{64} << 20,
+                  most_points = int64_t{1} << 16;
 
 // Points of a frontier whose plans are kept: an item for each layer, and as many for units.
 size_t most_with_plans(const Chain &chain) {
-    return static_cast<size_t>(std::max<int64_t>(most_plan_bytes / (2 * chain.size() * static_cast<int64_t>(sizeof(Item))), 2));
+    return static_cast<size_t>(
+        std::max<int64_t>(most_plan_bytes / (2 * chain.size() * static_cast<int64_t>(sizeof(Item))), 2));
 }
 
 // Leaves those that no other one beats. Peaks rise and times fall; equals stay, they may be other plans.
 void keep_best(std::vector<Found> &all) {
-    std::stable_sort(all.begin(), all.end(), [](const Found &a, const Found &b) { return a.peak != b.peak ? a.peak < b.peak : a.ns < b.ns; });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Found &a, const Found &b) { return a.peak != b.peak ? a.peak < b.peak : a.ns < b.ns; });
     int64_t ns = infinite, peak = -1;
     std::erase_if(all, [&](const Found &f) {
         if (f.ns > ns || (f.ns == ns && f.peak != peak)) return true;
@@ -54,8 +57,9 @@ std::vector<int64_t> spread(int64_t low, int64_t high) {
     return budgets;
 }
 
-// The most by which some plan may cost less than the frontier, at any budget: what was left out on the way adds up to `error`, but often
-// bounds on all plans say that it cannot have mattered so much. stack: bytes that a plan's stack can have, given its peak.
+// The most by which some plan may cost less than the frontier, at any budget: what was left out on the way adds up to
+// `error`, but often bounds on all plans say that it cannot have mattered so much. stack: bytes that a plan's stack can
+// have, given its peak.
 template <class Stack>
 int64_t gap_of(const std::vector<Point> &points, const Edges &edges, int64_t error, Stack stack) {
     if (error == 0 || points.empty()) return error;
@@ -92,12 +96,13 @@ private:
 class Several {
 public:
     Several(Space &space, SearchOptions options, size_t most)
-        : space_(space), options_(options), most_(most), tapes_(space.chain().in_flight), by_slab_(gains_of(space, options.limit)),
-          every_edge_(all_of(by_slab_, space)), near_(every_edge_) {
+        : space_(space), options_(options), most_(most), tapes_(space.chain().in_flight),
+          by_slab_(gains_of(space, options.limit)), every_edge_(all_of(by_slab_, space)), near_(every_edge_) {
         options_.near = std::ref(near_);
     }
 
-    // Calls push(plan), or point(peak, ns), peaks rising, equals one after the other; returns by how much costs may be too high.
+    // Calls push(plan), or point(peak, ns), peaks rising, equals one after the other; returns by how much costs may be
+    // too high.
     template <class Push, class Point>
     int64_t run(Push push, Point point, bool with_plans) {
         sample();
@@ -112,7 +117,8 @@ public:
             if (std::none_of(best_.begin(), best_.end(), [&](const Found &f) { return f.slab == slab; })) return;
             search(edges, options_, found_);
             for (size_t i = 0; i < best_.size(); ++i)
-                if (best_[i].slab == slab) plans[i] = rebuild(space_, found_.from, best_[i].stack, best_[i].ns, {false, slab});
+                if (best_[i].slab == slab)
+                    plans[i] = rebuild(space_, found_.from, best_[i].stack, best_[i].ns, {false, slab});
         });
         for (Plan &plan : plans) push(std::move(plan));
         return error_ns_ + left_out_ns_;
@@ -174,8 +180,11 @@ private:
         });
     }
     // May a plan with the items behind `priced` be better than the best at any peak, or as good as one of them?
-    bool may_be_better(const Bounds &bounds, const std::vector<__int128> &priced, const Edges &edges, int64_t slab) const {
-        const auto least = [&](int64_t peak) { return peak < slab ? infinite : bounds.at_least(priced, (peak - slab) / tapes_); };
+    bool may_be_better(const Bounds &bounds, const std::vector<__int128> &priced, const Edges &edges,
+                       int64_t slab) const {
+        const auto least = [&](int64_t peak) {
+            return peak < slab ? infinite : bounds.at_least(priced, (peak - slab) / tapes_);
+        };
         if (tapes_ * least_stack(edges) + slab < best_.front().peak) return true;
         for (size_t j = 0; j < best_.size(); ++j) {
             if (least(best_[j].peak) <= best_[j].ns) return true;
@@ -204,7 +213,8 @@ private:
 Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
     check(chain);
     if (point_cap < 0) fail(MDLM_ERROR_ARGUMENT, "point_cap = %lld: expected >= 0", static_cast<long long>(point_cap));
-    const int64_t fitting = std::clamp<int64_t>(most_step_bytes / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 1, most_points);
+    const int64_t fitting =
+        std::clamp<int64_t>(most_step_bytes / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 1, most_points);
     const auto cap = static_cast<size_t>(point_cap == 0 ? fitting : point_cap);
     const size_t most = with_plans ? std::min(cap, most_with_plans(chain)) : cap;
     Space space(chain);
@@ -216,15 +226,19 @@ Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
     o.limit = infinite - 1, o.cap = cap;
     const auto push = [&](Plan plan) {
         const Measure m = simulate(chain, plan);
-        if (!out.points.empty() && out.points.back().peak_bytes == m.peak_bytes && out.points.back().extra_ns == m.extra_ns) {
+        if (!out.points.empty() && out.points.back().peak_bytes == m.peak_bytes &&
+            out.points.back().extra_ns == m.extra_ns) {
             if (before(plan, out.points.back().plan)) out.points.back().plan = std::move(plan);
             return;
         }
-        while (!out.points.empty() && out.points.back().peak_bytes >= m.peak_bytes) out.points.pop_back();  // only after steps were left out
-        if (out.points.empty() || m.extra_ns < out.points.back().extra_ns) out.points.push_back({m.peak_bytes, m.extra_ns, std::move(plan)});
+        while (!out.points.empty() && out.points.back().peak_bytes >= m.peak_bytes)
+            out.points.pop_back();  // only after steps were left out
+        if (out.points.empty() || m.extra_ns < out.points.back().extra_ns)
+            out.points.push_back({m.peak_bytes, m.extra_ns, std::move(plan)});
     };
     const auto point = [&](int64_t peak, int64_t ns) {  // what some plan costs, whose peak is no higher
-        if (out.points.empty() || ns < out.points.back().extra_ns) out.points.push_back({chain.fixed_bytes + peak, ns, {}});
+        if (out.points.empty() || ns < out.points.back().extra_ns)
+            out.points.push_back({chain.fixed_bytes + peak, ns, {}});
     };
     if (chain.one_stack()) {
         Edges edges = edges_of_one(space, o.limit);
@@ -235,12 +249,14 @@ Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
         search(edges, o, found);
         Steps steps = found.all();
         const int64_t error = found.error_ns + thin(steps, most);
-        for (const Step &s : steps) with_plans ? push(rebuild(space, found.from, s.bytes, s.ns, {})) : point(s.bytes, s.ns);
+        for (const Step &s : steps)
+            with_plans ? push(rebuild(space, found.from, s.bytes, s.ns, {})) : point(s.bytes, s.ns);
         out.gap_ns = gap_of(out.points, edges, error, [&](int64_t peak) { return peak - chain.fixed_bytes; });
     } else {
         Several several(space, o, most);
         const int64_t error = several.run(push, point, with_plans);
-        out.gap_ns = gap_of(out.points, several.every_edge(), error, [&](int64_t peak) { return (peak - chain.fixed_bytes) / chain.in_flight; });
+        out.gap_ns = gap_of(out.points, several.every_edge(), error,
+                            [&](int64_t peak) { return (peak - chain.fixed_bytes) / chain.in_flight; });
     }
     out.optimal = out.gap_ns == 0;
     return out;

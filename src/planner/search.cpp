@@ -15,7 +15,8 @@ int64_t keep_best(Steps &steps, std::vector<int64_t> &low, size_t most) {
     const size_t room = most - 1;
     std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(room), sorted.end());
     const int64_t first_out = sorted[room];  // of equals, as many as there is room for
-    size_t equals = room - static_cast<size_t>(std::count_if(low.begin() + 1, low.end(), [&](int64_t v) { return v < first_out; }));
+    size_t equals =
+        room - static_cast<size_t>(std::count_if(low.begin() + 1, low.end(), [&](int64_t v) { return v < first_out; }));
     size_t kept = 1;
     for (size_t i = 1; i < steps.size(); ++i) {
         if (low[i] > first_out || (low[i] == first_out && equals == 0)) continue;
@@ -26,8 +27,8 @@ int64_t keep_best(Steps &steps, std::vector<int64_t> &low, size_t most) {
     return first_out;
 }
 
-// Keeps the first and the last step, and in each of equal stretches of bytes between the one with the least slack; returns by how much the cost
-// at any number of bytes may have risen.
+// Keeps the first and the last step, and in each of equal stretches of bytes between the one with the least slack;
+// returns by how much the cost at any number of bytes may have risen.
 int64_t keep_nearest(Steps &steps, const std::vector<int64_t> &slack, size_t most) {
     const int64_t first = steps.front().bytes, stretches = std::max<int64_t>(static_cast<int64_t>(most) - 2, 1);
     const int64_t width = (steps.back().bytes - first) / stretches + 1;
@@ -91,16 +92,17 @@ void search(const Edges &edges, const SearchOptions &o, Search &out) {
 
 bool before(const Plan &a, const Plan &b) {
     const auto key = [](const Item &i) { return std::array<int32_t, 3>{i.count > 1, i.count, i.choice}; };
-    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(), [&](const Item &x, const Item &y) { return key(x) < key(y); });
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                        [&](const Item &x, const Item &y) { return key(x) < key(y); });
 }
 
 namespace {
 
 struct Task {
-    int64_t at, end;     // layers yet to do
-    int64_t inner;       // nesting left for units among them
-    int64_t bytes, ns;   // available to them
-    std::ptrdiff_t of;   // the unit that they are inside of, in the plan; -1: none
+    int64_t at, end;    // layers yet to do
+    int64_t inner;      // nesting left for units among them
+    int64_t bytes, ns;  // available to them
+    std::ptrdiff_t of;  // the unit that they are inside of, in the plan; -1: none
 };
 
 }  // namespace
@@ -112,7 +114,9 @@ Plan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_
     while (!tasks.empty()) {
         Task &t = tasks.back();
         if (t.at == t.end) {
-            if (t.of >= 0) plan[static_cast<size_t>(t.of)].inside = static_cast<int32_t>(static_cast<std::ptrdiff_t>(plan.size()) - t.of - 1);
+            if (t.of >= 0)
+                plan[static_cast<size_t>(t.of)].inside =
+                    static_cast<int32_t>(static_cast<std::ptrdiff_t>(plan.size()) - t.of - 1);
             tasks.pop_back();
             continue;
         }
@@ -125,8 +129,9 @@ Plan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_
             const int64_t room = outer && !rules.one ? rules.slab + a.left : t.bytes;
             if (a.floor > room) continue;
             const int64_t next = t.at + a.count;
-            const int64_t rest = outer ? cost_at(from[static_cast<size_t>(next)], t.bytes - a.left)
-                                 : next == t.end ? 0 : cost_at(space.inside(next, t.end - next, t.inner), t.bytes - a.left);
+            const int64_t rest = outer           ? cost_at(from[static_cast<size_t>(next)], t.bytes - a.left)
+                                 : next == t.end ? 0
+                                                 : cost_at(space.inside(next, t.end - next, t.inner), t.bytes - a.left);
             const int64_t deeper = outer ? t.inner : t.inner - 1;
             if (rest >= infinite || a.ns + rest > t.ns) continue;
             int64_t inside = 0;
@@ -143,7 +148,9 @@ Plan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_
             found = true;
             break;
         }
-        if (!found) fail(MDLM_ERROR_INTERNAL, "the planner cannot find its plan again at layer %lld", static_cast<long long>(t.at));
+        if (!found)
+            fail(MDLM_ERROR_INTERNAL, "the planner cannot find its plan again at layer %lld",
+                 static_cast<long long>(t.at));
     }
     return plan;
 }

@@ -1,4 +1,5 @@
-// The search: from the last layer to the first, the least cost of what remains as a function of the bytes available to it.
+// The search: from the last layer to the first, the least cost of what remains as a function of the bytes available to
+// it.
 #pragma once
 #include <functional>
 
@@ -15,20 +16,23 @@ struct Search {
 };
 
 struct SearchOptions {
-    int64_t limit = 0;                // bytes; nothing beyond is looked at
+    int64_t limit = 0;  // bytes; nothing beyond is looked at
     int64_t loss_bytes = 0;
-    const Bounds *bounds = nullptr;   // with it, what cannot be part of a plan of at most `most_ns` is left out
+    const Bounds *bounds = nullptr;  // with it, what cannot be part of a plan of at most `most_ns` is left out
     int64_t most_ns = infinite;
-    size_t cap = SIZE_MAX;            // steps of one layer that are kept: the first, and those with the lowest bounds or, without, that gain most
-    // Asked for when there are more and no `bounds`: all over the bytes, those that cost least above the cheapest way at some price are kept.
+    size_t cap = SIZE_MAX;  // steps of one layer that are kept: the first, and those with the lowest bounds or,
+                            // without, that gain most
+    // Asked for when there are more and no `bounds`: all over the bytes, those that cost least above the cheapest way
+    // at some price are kept.
     std::function<const Bounds &()> near;
 };
 void search(const Edges &edges, const SearchOptions &options, Search &out);
 
-// What the peak of a plan with so many tapes in flight is made of, given the most bytes of slab that an item may use (several tapes).
+// What the peak of a plan with so many tapes in flight is made of, given the most bytes of slab that an item may use
+// (several tapes).
 struct Rules {
-    bool one = true;       // one tape: the slab stands above the stack
-    int64_t slab = 0;      // several tapes
+    bool one = true;   // one tape: the slab stands above the stack
+    int64_t slab = 0;  // several tapes
 };
 // The order of plans: policies before units, each by index, shorter units before longer.
 bool before(const Plan &a, const Plan &b);

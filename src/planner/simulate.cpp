@@ -9,11 +9,11 @@ namespace {
 
 // A list of items that is being walked: the chain itself, or the inside of a unit.
 struct Level {
-    int64_t at, end;     // layers yet to come
-    size_t items_end;    // in the plan
-    int64_t stack;       // retained bytes below the next item
-    int64_t grad;        // bytes of the gradient that waits while they run forward
-    int64_t left;        // what the unit leaves in the list that holds it
+    int64_t at, end;   // layers yet to come
+    size_t items_end;  // in the plan
+    int64_t stack;     // retained bytes below the next item
+    int64_t grad;      // bytes of the gradient that waits while they run forward
+    int64_t left;      // what the unit leaves in the list that holds it
 };
 
 class Walk {
@@ -36,7 +36,8 @@ public:
             }
             if (next_ == l.items_end) bad("an item");
             const Item &item = plan_[next_];
-            if (item.first != l.at || item.count < 1 || item.first + int64_t{item.count} > l.end) bad("the layer that is next, within its unit");
+            if (item.first != l.at || item.count < 1 || item.first + int64_t{item.count} > l.end)
+                bad("the layer that is next, within its unit");
             const bool outer = levels_.size() == 1;
             if (outer) base_ = l.stack, most_ = 0;
             ++next_;
@@ -48,7 +49,8 @@ public:
             }
         }
         const int64_t stack = levels_.back().stack;
-        const int64_t peak = chain_.one_stack() ? std::max(peak_, stack + chain_.loss_bytes) : chain_.in_flight * stack + slab;
+        const int64_t peak =
+            chain_.one_stack() ? std::max(peak_, stack + chain_.loss_bytes) : chain_.in_flight * stack + slab;
         return {chain_.fixed_bytes + peak, ns_};
     }
 
@@ -60,7 +62,8 @@ private:
 
     const Policy &single(const Item &item, Level &l) {
         const LayerType &t = chain_.type(item.first);
-        if (item.choice < 0 || static_cast<size_t>(item.choice) >= t.policies.size() || item.inside != 0) bad("a policy of the layer");
+        if (item.choice < 0 || static_cast<size_t>(item.choice) >= t.policies.size() || item.inside != 0)
+            bad("a policy of the layer");
         const Policy &p = t.policies[static_cast<size_t>(item.choice)];
         const uint32_t role = levels_.size() == 1 ? role_alone : l.at + 1 == l.end ? role_last : role_inside;
         if ((p.roles & role) == 0) bad("a policy that may stand there");
@@ -75,12 +78,15 @@ private:
 
     void unit(const Item &item, Level &l) {
         const LayerType &t = chain_.type(item.first);
-        if (item.choice < 0 || static_cast<size_t>(item.choice) >= t.unit_inputs.size()) bad("an input form of the unit's first layer");
+        if (item.choice < 0 || static_cast<size_t>(item.choice) >= t.unit_inputs.size())
+            bad("an input form of the unit's first layer");
         const size_t items_end = next_ + static_cast<size_t>(std::max(item.inside, 0));
         if (item.inside < 1 || items_end > l.items_end) bad("a unit with items inside");
         const auto depth = static_cast<int64_t>(levels_.size());
-        if (depth > std::min(chain_.max_unit_depth, most_unit_layers)) bad("units nested no deeper than max_unit_depth");
-        if (item.count > (chain_.max_unit_layers == 0 ? most_unit_layers : chain_.max_unit_layers)) bad("a unit of at most max_unit_layers");
+        if (depth > std::min(chain_.max_unit_depth, most_unit_layers))
+            bad("units nested no deeper than max_unit_depth");
+        if (item.count > (chain_.max_unit_layers == 0 ? most_unit_layers : chain_.max_unit_layers))
+            bad("a unit of at most max_unit_layers");
         const UnitInput &u = t.unit_inputs[static_cast<size_t>(item.choice)];
         const int64_t apart = u.stays ? 0 : u.saved_bytes;
         const int64_t end = item.first + int64_t{item.count};

@@ -6,12 +6,15 @@
 namespace mdlm::planner {
 namespace {
 
-// Looks for the cheapest way through edges, first with few steps a layer for a plan to compare with, then with all that may be better.
+// Looks for the cheapest way through edges, first with few steps a layer for a plan to compare with, then with all that
+// may be better.
 class Solver {
 public:
     Solver(const Chain &chain, int64_t budget, int64_t cap) : space_(chain), budget_(budget) {
         space_.set_step_cap(cap);
-        if (cap == 0) cap = std::max<int64_t>((int64_t{48} << 20) / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 2048);
+        if (cap == 0)
+            cap =
+                std::max<int64_t>((int64_t{48} << 20) / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 2048);
         cap_ = static_cast<size_t>(cap);
     }
 
@@ -19,7 +22,8 @@ public:
         const Chain &chain = space_.chain();
         const bool one = chain.one_stack();
         Result r;
-        const int64_t least = one ? least_bytes(edges_of_one(space_, infinite), space_, chain.loss_bytes) : least_bytes_of_several(space_);
+        const int64_t least = one ? least_bytes(edges_of_one(space_, infinite), space_, chain.loss_bytes)
+                                  : least_bytes_of_several(space_);
         r.minimum_budget_bytes = chain.fixed_bytes + least;
         if (budget_ < least) return r;
         space_.set_limit(budget_);
@@ -33,9 +37,11 @@ public:
         r.optimal = r.gap_ns == 0;
         const bool exact = others_ns_ == infinite && error_ns_ == 0;
         const int64_t peak = chain.fixed_bytes + best_.bytes;
-        if (seen.peak_bytes > chain.fixed_bytes + budget_ || (exact && (seen.peak_bytes != peak || seen.extra_ns != best_.ns)))
-            fail(MDLM_ERROR_INTERNAL, "the planner's plan has %lld bytes and %lld ns: expected %lld and %lld", static_cast<long long>(seen.peak_bytes),
-                 static_cast<long long>(seen.extra_ns), static_cast<long long>(peak), static_cast<long long>(best_.ns));
+        if (seen.peak_bytes > chain.fixed_bytes + budget_ ||
+            (exact && (seen.peak_bytes != peak || seen.extra_ns != best_.ns)))
+            fail(MDLM_ERROR_INTERNAL, "the planner's plan has %lld bytes and %lld ns: expected %lld and %lld",
+                 static_cast<long long>(seen.peak_bytes), static_cast<long long>(seen.extra_ns),
+                 static_cast<long long>(peak), static_cast<long long>(best_.ns));
         return r;
     }
 

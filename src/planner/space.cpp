@@ -10,8 +10,10 @@ bool no_more(const Policy &a, const Policy &b, bool inside) {
     const uint32_t roles = inside ? role_inside | role_last : role_alone;
     if ((b.roles & roles & ~a.roles) != 0) return false;
     const bool least = a.saved_bytes <= b.saved_bytes && a.extra_ns <= b.extra_ns;
-    if (!inside) return least && std::max(a.forward_bytes, a.backward_bytes) <= std::max(b.forward_bytes, b.backward_bytes);
-    return least && a.forward_bytes <= b.forward_bytes && a.backward_bytes <= b.backward_bytes && a.rebuild_ns <= b.rebuild_ns;
+    if (!inside)
+        return least && std::max(a.forward_bytes, a.backward_bytes) <= std::max(b.forward_bytes, b.backward_bytes);
+    return least && a.forward_bytes <= b.forward_bytes && a.backward_bytes <= b.backward_bytes &&
+           a.rebuild_ns <= b.rebuild_ns;
 }
 
 // Indices of policies of which no other is as good in everything; the first of equals.
@@ -21,7 +23,8 @@ std::vector<int32_t> useful(const std::vector<Policy> &policies, bool inside) {
         if ((policies[i].roles & (inside ? role_inside | role_last : role_alone)) == 0) continue;
         bool needless = false;
         for (size_t j = 0; j < policies.size() && !needless; ++j)
-            needless = j != i && no_more(policies[j], policies[i], inside) && (j < i || !no_more(policies[i], policies[j], inside));
+            needless = j != i && no_more(policies[j], policies[i], inside) &&
+                       (j < i || !no_more(policies[i], policies[j], inside));
         if (!needless) out.push_back(static_cast<int32_t>(i));
     }
     return out;
@@ -69,7 +72,8 @@ void Space::find_kinds() {
     for (size_t t = 0; t < chain_.types.size(); ++t) {
         if (kind_of_type[t] != static_cast<int32_t>(t)) continue;
         const auto &all = chain_.types[t].policies;
-        for (int32_t i : useful(all, false)) policies_[t].push_back(outside(all[static_cast<size_t>(i)], static_cast<size_t>(i)));
+        for (int32_t i : useful(all, false))
+            policies_[t].push_back(outside(all[static_cast<size_t>(i)], static_cast<size_t>(i)));
         if (depth_ > 0) inner_policies_[t] = useful(all, true);
     }
 }
@@ -101,7 +105,8 @@ void Space::units(int64_t first, std::vector<Arc> &out) const {
             const UnitInput &u = t.unit_inputs[form];
             const int64_t apart = u.stays ? 0 : u.saved_bytes;
             out.push_back({static_cast<int32_t>(last - first + 1), static_cast<int32_t>(form), u.saved_bytes,
-                           std::max({t.unsaved_forward_bytes + apart, u.saved_bytes + others, apart + chain_.bytes_before(first) + grad}),
+                           std::max({t.unsaved_forward_bytes + apart, u.saved_bytes + others,
+                                     apart + chain_.bytes_before(first) + grad}),
                            u.restore_ns});
         }
     }
@@ -123,7 +128,8 @@ void Space::policies_inside(int64_t first, int64_t end, bool all, std::vector<Ar
         for (int32_t i : inner_policies_[static_cast<size_t>(kind(first))]) push(static_cast<size_t>(i));
 }
 
-// A unit inside that covers its whole unit only adds a forward: it has the same bytes to live in as the unit without it.
+// A unit inside that covers its whole unit only adds a forward: it has the same bytes to live in as the unit without
+// it.
 void Space::units_inside(int64_t first, int64_t end, int64_t inner, std::vector<Arc> &out) const {
     if (inner <= 0) return;
     const LayerType &t = chain_.type(first);
@@ -134,10 +140,11 @@ void Space::units_inside(int64_t first, int64_t end, int64_t inner, std::vector<
         for (size_t form = 0; form < t.unit_inputs.size(); ++form) {
             const UnitInput &u = t.unit_inputs[form];
             const int64_t apart = u.stays ? 0 : u.saved_bytes;
-            out.push_back({static_cast<int32_t>(last - first + 1), static_cast<int32_t>(form), u.saved_bytes,
-                           std::max({t.unsaved_forward_bytes + apart + grad, u.saved_bytes + others + grad,
-                                     apart + chain_.bytes_before(first) + chain_.type(last).grad_boundary_bytes}),
-                           u.restore_ns + forward_ns_[static_cast<size_t>(last + 1)] - forward_ns_[static_cast<size_t>(first)]});
+            out.push_back(
+                {static_cast<int32_t>(last - first + 1), static_cast<int32_t>(form), u.saved_bytes,
+                 std::max({t.unsaved_forward_bytes + apart + grad, u.saved_bytes + others + grad,
+                           apart + chain_.bytes_before(first) + chain_.type(last).grad_boundary_bytes}),
+                 u.restore_ns + forward_ns_[static_cast<size_t>(last + 1)] - forward_ns_[static_cast<size_t>(first)]});
         }
     }
 }
@@ -186,7 +193,8 @@ int64_t Space::least_bytes(int64_t first, int64_t count) const {
 
 int64_t Space::least_ns(int64_t first, int64_t count) const {
     const auto last = static_cast<size_t>(first + count - 1);
-    return passed_ns_[last] - passed_ns_[static_cast<size_t>(first)] + least_rebuild_ns_[static_cast<size_t>(kinds_[last])];
+    return passed_ns_[last] - passed_ns_[static_cast<size_t>(first)] +
+           least_rebuild_ns_[static_cast<size_t>(kinds_[last])];
 }
 
 void Space::set_limit(int64_t bytes) {

@@ -5,7 +5,8 @@
 namespace mdlm::planner {
 
 int64_t cost_at(const Steps &steps, int64_t bytes) {
-    const auto next = std::upper_bound(steps.begin(), steps.end(), bytes, [](int64_t b, const Step &s) { return b < s.bytes; });
+    const auto next =
+        std::upper_bound(steps.begin(), steps.end(), bytes, [](int64_t b, const Step &s) { return b < s.bytes; });
     return next == steps.begin() ? infinite : next[-1].ns;
 }
 
@@ -30,7 +31,8 @@ void Merge::add(const Way &way) {
 
 namespace {
 
-// The first step behind `low` that costs less than `most`, or the end; `low` does not. Costs fall along the list: by jumps that double.
+// The first step behind `low` that costs less than `most`, or the end; `low` does not. Costs fall along the list: by
+// jumps that double.
 const Step *first_below(const Step *low, const Step *end, int64_t most) {
     int64_t jump = 1;
     while (jump < end - low && low[jump].ns >= most) low += jump, jump *= 2;
@@ -69,8 +71,10 @@ bool Merge::advance(Stream &s, int64_t best, Head &head) {
         int64_t bytes = head.bytes;
         if (s.rest->ns >= rest_most || s.inner->ns >= inner_most) {
             if (s.rest_end[-1].ns >= rest_most) return false;
-            if (s.rest->ns >= rest_most) bytes = std::max(bytes, first_below(s.rest, s.rest_end, rest_most)->bytes + s.left);
-            if (s.inner->ns >= inner_most) bytes = std::max(bytes, first_below(s.inner, s.inner_end, inner_most)->bytes);
+            if (s.rest->ns >= rest_most)
+                bytes = std::max(bytes, first_below(s.rest, s.rest_end, rest_most)->bytes + s.left);
+            if (s.inner->ns >= inner_most)
+                bytes = std::max(bytes, first_below(s.inner, s.inner_end, inner_most)->bytes);
             s.rest = last_within(s.rest, s.rest_end, bytes - s.left);
             s.inner = last_within(s.inner, s.inner_end, bytes);
         } else {
@@ -117,7 +121,8 @@ void Merge::run(int64_t limit, Steps &out) {
 
 int64_t thin(Steps &steps, size_t most) {
     if (steps.size() <= most) return 0;
-    // A step is left out while it gains less than `gain` over the last one that stays; the least gain that leaves few enough.
+    // A step is left out while it gains less than `gain` over the last one that stays; the least gain that leaves few
+    // enough.
     const auto left_with = [&](int64_t gain) {
         size_t count = 1;
         for (int64_t ns = steps[0].ns; const Step &s : steps)

@@ -18,7 +18,8 @@ using Steps = std::vector<Step>;
 // The cost with so many bytes; infinite when nothing fits.
 int64_t cost_at(const Steps &steps, int64_t bytes);
 
-// A way to go on: with m >= floor bytes it costs ns + inner(m) + rest(m - left). rest and inner are not empty; inner may be null.
+// A way to go on: with m >= floor bytes it costs ns + inner(m) + rest(m - left). rest and inner are not empty; inner
+// may be null.
 struct Way {
     const Steps *rest = nullptr;
     const Steps *inner = nullptr;
@@ -52,8 +53,8 @@ private:
     std::vector<Head> heads_;  // by stream until run makes a heap of them
 };
 
-// Leaves at most `most` steps (at least 1), the first among them, by leaving out those that gain least. Returns by how much the cost at
-// any number of bytes may have risen; 0 if none was left out.
+// Leaves at most `most` steps (at least 1), the first among them, by leaving out those that gain least. Returns by how
+// much the cost at any number of bytes may have risen; 0 if none was left out.
 int64_t thin(Steps &steps, size_t most);
 
 }  // namespace mdlm::planner

@@ -1,5 +1,6 @@
-// How long the planner takes, and how much memory: chains of 128 layers at budgets over the whole range. Prints the median and the longest
-// solve of each kind, and the most memory that was allocated during any one. No test: run it by hand, or by `meson test --benchmark`.
+// How long the planner takes, and how much memory: chains of 128 layers at budgets over the whole range. Prints the
+// median and the longest solve of each kind, and the most memory that was allocated during any one. No test: run it by
+// hand, or by `meson test --benchmark`.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -40,8 +41,8 @@ using mdlm_test::Random;
 
 constexpr int64_t mebibyte = 1 << 20;
 
-// A layer as large ones are: its tensors are kept or computed again, one after the other in order of what keeping them saves a byte, and
-// sometimes not in that order. Bytes are multiples of 256.
+// A layer as large ones are: its tensors are kept or computed again, one after the other in order of what keeping them
+// saves a byte, and sometimes not in that order. Bytes are multiples of 256.
 LayerType draw_layer(Random &random, int64_t policies) {
     LayerType l;
     const int64_t x = random.in(48, 80) * mebibyte;
@@ -51,7 +52,8 @@ LayerType draw_layer(Random &random, int64_t policies) {
     for (int64_t i = 0; i < policies; ++i) {
         Policy p;
         p.saved_bytes = saved / 256 * 256, p.extra_ns = extra;
-        p.forward_bytes = p.saved_bytes + random.in(2, 6) * x, p.backward_bytes = std::max(p.saved_bytes, all * 3 / 4) + random.in(2, 8) * x;
+        p.forward_bytes = p.saved_bytes + random.in(2, 6) * x,
+        p.backward_bytes = std::max(p.saved_bytes, all * 3 / 4) + random.in(2, 8) * x;
         p.rebuild_ns = i == 0 ? 0 : (l.forward_ns - extra) * 9 / 10;
         l.policies.push_back(p);
         saved += (all - saved) / (policies - i) * random.in(20, 180) / 100;
@@ -92,7 +94,9 @@ void measure(const char *what, int64_t policies, int64_t unit_layers, Mix mix, i
         const int64_t least = solve(c, 0).minimum_budget_bytes, most = solve(c, INT64_MAX).peak_bytes;
         for (int64_t percent : {0, 2, 5, 10, 25, 50, 75, 90, 95}) {
             const int64_t budget = least + (most - least) / 100 * percent;
-            if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%s: chain %d of %d, %lld %%   ", what, n + 1, chains, static_cast<long long>(percent));
+            if (isatty(STDERR_FILENO))
+                std::fprintf(stderr, "\r%s: chain %d of %d, %lld %%   ", what, n + 1, chains,
+                             static_cast<long long>(percent));
             most_in_use = in_use;
             const size_t before = in_use;
             const double began = cpu_ms();
@@ -101,14 +105,16 @@ void measure(const char *what, int64_t policies, int64_t unit_layers, Mix mix, i
             memory = std::max(memory, most_in_use - before);
             ++solves, optimal += r.optimal;
             if (std::getenv("MDLM_BENCH_VERBOSE") != nullptr)
-                std::printf("%s %d %3lld%%: %.2f ms, %.1f MiB, %lld ns, gap %lld\n", what, n, static_cast<long long>(percent), ms.back(),
-                            static_cast<double>(most_in_use - before) / mebibyte, static_cast<long long>(r.extra_ns), static_cast<long long>(r.gap_ns));
+                std::printf("%s %d %3lld%%: %.2f ms, %.1f MiB, %lld ns, gap %lld\n", what, n,
+                            static_cast<long long>(percent), ms.back(),
+                            static_cast<double>(most_in_use - before) / mebibyte, static_cast<long long>(r.extra_ns),
+                            static_cast<long long>(r.gap_ns));
         }
     }
     std::sort(ms.begin(), ms.end());
     if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%60s\r", "");
-    std::printf("%-58s median %8.2f ms   longest %8.2f ms   memory %6.1f MiB   optimal %d of %d\n", what, ms[ms.size() / 2], ms.back(),
-                static_cast<double>(memory) / mebibyte, optimal, solves);
+    std::printf("%-58s median %8.2f ms   longest %8.2f ms   memory %6.1f MiB   optimal %d of %d\n", what,
+                ms[ms.size() / 2], ms.back(), static_cast<double>(memory) / mebibyte, optimal, solves);
     std::fflush(stdout);
 }
 

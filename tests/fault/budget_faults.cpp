@@ -1,4 +1,5 @@
-// Planning for a budget: an allocation that fails anywhere in it is MEMORY, nothing leaks, and the next try has the same answer.
+// Planning for a budget: an allocation that fails anywhere in it is MEMORY, nothing leaks, and the next try has the
+// same answer.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -13,7 +14,8 @@ namespace {
 
 mdlm_status plan(int64_t budget, mdlm_plan **out) {
     mdlm_config c = MDLM_CONFIG_INIT;
-    c.num_layers = 3, c.hidden_size = 16, c.num_attention_heads = 2, c.cpu_offloading = 1, c.cpu_offloading_num_layers = 1;
+    c.num_layers = 3, c.hidden_size = 16, c.num_attention_heads = 2, c.cpu_offloading = 1,
+    c.cpu_offloading_num_layers = 1;
     c.memory_budget = budget;
     mdlm_shape s = MDLM_SHAPE_INIT;
     s.seq_length = 8, s.micro_batch_size = 1;

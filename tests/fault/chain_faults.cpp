@@ -1,4 +1,5 @@
-// Every allocation of the planner on abstract chains fails once: the call says MEMORY, nothing leaks, and the next one answers.
+// Every allocation of the planner on abstract chains fails once: the call says MEMORY, nothing leaks, and the next one
+// answers.
 #include <doctest/doctest.h>
 
 #include <string>

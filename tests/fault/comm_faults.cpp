@@ -1,5 +1,5 @@
-// Every operator new of communicators and of a group's calls fails once: a status, nothing leaks, out is as it was; a rank whose allocation
-// fails tells the others, and all go on.
+// Every operator new of communicators and of a group's calls fails once: a status, nothing leaks, out is as it was; a
+// rank whose allocation fails tells the others, and all go on.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -13,7 +13,8 @@ using namespace mdlm_test;
 namespace {
 
 // make(out) fails with MEMORY at each of its allocations and works without; destroy lets go of what it made.
-int64_t strike(const std::function<mdlm_status()> &make, const std::function<bool()> &untouched, const std::function<void()> &destroy) {
+int64_t strike(const std::function<mdlm_status()> &make, const std::function<bool()> &untouched,
+               const std::function<void()> &destroy) {
     for (int warm = 0; warm < 2; ++warm) {
         REQUIRE_OK(make());
         destroy();
@@ -42,11 +43,15 @@ int64_t strike(const std::function<mdlm_status()> &make, const std::function<boo
     return places;
 }
 
-// A call of the group on two ranks, of which the second one's allocations fail one after the other. "" or what is wrong.
-std::string strike_rank(const Rank &r, std::atomic<int64_t> &places, const char *name, const std::function<mdlm_status()> &call) {
+// A call of the group on two ranks, of which the second one's allocations fail one after the other. "" or what is
+// wrong.
+std::string strike_rank(const Rank &r, std::atomic<int64_t> &places, const char *name,
+                        const std::function<mdlm_status()> &call) {
     inject::spared = r.rank != 1;
     float sign = 0;
-    const auto meet = [&] { return mdlm_comm_all_reduce(r.comm, &sign, &sign, 1, MDLM_DTYPE_F32, MDLM_REDUCE_MAX, 60000); };
+    const auto meet = [&] {
+        return mdlm_comm_all_reduce(r.comm, &sign, &sign, 1, MDLM_DTYPE_F32, MDLM_REDUCE_MAX, 60000);
+    };
     for (int64_t n = 0; n == 0 || n <= places; ++n) {  // first without a fault, to count
         EXPECT_OK(meet());
         int64_t alive = 0;
@@ -76,7 +81,8 @@ std::string strike_rank(const Rank &r, std::atomic<int64_t> &places, const char 
         } else if (r.rank == 1) {
             EXPECT_SAID(status, MDLM_ERROR_MEMORY, "");
         } else {
-            EXPECT_SAID(status, MDLM_ERROR_COMM, (std::string("rank 1 failed in ") + name + " with MDLM_ERROR_MEMORY").c_str());
+            EXPECT_SAID(status, MDLM_ERROR_COMM,
+                        (std::string("rank 1 failed in ") + name + " with MDLM_ERROR_MEMORY").c_str());
         }
     }
     EXPECT_OK(meet());
@@ -92,7 +98,8 @@ TEST_CASE("every operator new fails: communicators") {
     own.destroyed = &destroyed;
     const mdlm_comm_table table = own.table();
     int made = 0;
-    CHECK(strike([&] { return mdlm_comm_create(&table, &rank.comm); }, [&] { return rank.comm == nullptr && destroyed == made; },
+    CHECK(strike([&] { return mdlm_comm_create(&table, &rank.comm); },
+                 [&] { return rank.comm == nullptr && destroyed == made; },
                  [&] {
                      mdlm_comm_destroy(std::exchange(rank.comm, nullptr));
                      ++made;
@@ -140,7 +147,8 @@ TEST_CASE("every operator new of one rank fails: reserve, gather, forward and ba
         if (!bad.empty()) return bad;
         EXPECT(rig.digest() == good);
         mdlm_tape_destroy(std::exchange(rig.tape, nullptr));
-        bad = strike_rank(r, reserve, "mdlm_block_reserve", [&] { return mdlm_block_reserve(rig.block, &rig.shape, nullptr); });
+        bad = strike_rank(r, reserve, "mdlm_block_reserve",
+                          [&] { return mdlm_block_reserve(rig.block, &rig.shape, nullptr); });
         if (!bad.empty()) return bad;
         EXPECT_OK(mdlm_tape_create(rig.block, &rig.tape));
         EXPECT_OK(rig.step());

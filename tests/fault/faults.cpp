@@ -1,5 +1,6 @@
-// Every allocation, thread and oneDNN call that the library makes fails once, and from some point on: the call that needed it returns a
-// status with a line, nothing leaks, and the same objects then finish the work with the bits that they should have.
+// Every allocation, thread and oneDNN call that the library makes fails once, and from some point on: the call that
+// needed it returns a status with a line, nothing leaks, and the same objects then finish the work with the bits that
+// they should have.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -28,15 +29,19 @@ struct Life {
     size_t length = 0;
 
     explicit Life(Case which)
-        : rig(which == Case::reference_full     ? std::initializer_list<std::pair<const char *, const char *>>{{"recompute_granularity", "full"}}
-              : which == Case::reference_packed ? std::initializer_list<std::pair<const char *, const char *>>{{"recompute_granularity", "selective"},
-                                                                                                              {"attention_backend", "unfused"}}
-              : which == Case::cpu_offload      ? std::initializer_list<std::pair<const char *, const char *>>{{"cpu_offloading", "1"},
-                                                                                                              {"cpu_offloading_num_layers", "1"}}
-                                           : std::initializer_list<std::pair<const char *, const char *>>{{"params_dtype", "bf16"},
-                                                                                                         {"activation_func", "swiglu"},
-                                                                                                         {"normalization", "RMSNorm"},
-                                                                                                         {"qk_layernorm", "1"}}) {
+        : rig(which == Case::reference_full
+                  ? std::initializer_list<std::pair<const char *, const char *>>{{"recompute_granularity", "full"}}
+              : which == Case::reference_packed
+                  ? std::initializer_list<std::pair<const char *, const char *>>{{"recompute_granularity", "selective"},
+                                                                                 {"attention_backend", "unfused"}}
+              : which == Case::cpu_offload
+                  ? std::initializer_list<std::pair<const char *, const char *>>{{"cpu_offloading", "1"},
+                                                                                 {"cpu_offloading_num_layers", "1"}}
+                  : std::initializer_list<std::pair<const char *, const char *>>{
+                        {"params_dtype", "bf16"},
+                        {"activation_func", "swiglu"},
+                        {"normalization", "RMSNorm"},
+                        {"qk_layernorm", "1"}}) {
         if (which != Case::cpu_bf16) {  // that one has the library's own memory
             rig.desc.device_allocator = &device_table;
             rig.desc.host_allocator = &host_table;
@@ -96,8 +101,8 @@ struct Outcome {
     int64_t device_bytes = 0, host_bytes = 0, blocks = 0;
 };
 
-// The whole life with a fault armed. After the first failure: with go_on the fault is taken away and the life goes on from the stage that
-// failed; without, all is destroyed while the fault still strikes.
+// The whole life with a fault armed. After the first failure: with go_on the fault is taken away and the life goes on
+// from the stage that failed; without, all is destroyed while the fault still strikes.
 Outcome live(Life &life, Fault kind, int64_t n, bool persistent, bool go_on) {
     Outcome out;
     mdlm_set_last_error("");
@@ -154,7 +159,8 @@ int64_t strike_everywhere(Case which, Fault kind) {
     for (int64_t n = 1; n <= places && bad < 5; ++n) {
         for (const bool persistent : {false, true}) {
             for (const bool go_on : {false, true}) {
-                if (sanitized && places > 300 && (n + persistent * 2 + go_on) % 4 != 0) continue;  // a quarter of each; all without sanitizers
+                if (sanitized && places > 300 && (n + persistent * 2 + go_on) % 4 != 0)
+                    continue;  // a quarter of each; all without sanitizers
                 const auto life = std::make_unique<Life>(which);
                 const Outcome out = live(*life, kind, n, persistent, go_on);
                 std::string wrong;
@@ -172,10 +178,11 @@ int64_t strike_everywhere(Case which, Fault kind) {
                 }
                 if (wrong.empty()) continue;
                 ++bad;
-                const std::string how = std::string(persistent ? ", persistent" : ", once") + (go_on ? ", going on" : "");
+                const std::string how =
+                    std::string(persistent ? ", persistent" : ", once") + (go_on ? ", going on" : "");
                 const std::string gives = std::string(mdlm_status_name(out.status)) + ": " + out.line;
-                FAIL_CHECK("fault ", n, " of ", places, how, ": ", wrong, "; stage ", out.at_stage, " gives ", gives, "; left ", out.blocks,
-                           " blocks, ", out.device_bytes, " + ", out.host_bytes, " bytes");
+                FAIL_CHECK("fault ", n, " of ", places, how, ": ", wrong, "; stage ", out.at_stage, " gives ", gives,
+                           "; left ", out.blocks, " blocks, ", out.device_bytes, " + ", out.host_bytes, " bytes");
             }
         }
     }
@@ -189,11 +196,15 @@ int64_t strike_everywhere(Case which, Fault kind) {
 
 }  // namespace
 
-TEST_CASE("every operator new fails: reference, full recompute") { CHECK(strike_everywhere(Case::reference_full, Fault::heap) > 50); }
+TEST_CASE("every operator new fails: reference, full recompute") {
+    CHECK(strike_everywhere(Case::reference_full, Fault::heap) > 50);
+}
 TEST_CASE("every operator new fails: reference, selective, packed documents") {
     CHECK(strike_everywhere(Case::reference_packed, Fault::heap) > 50);
 }
-TEST_CASE("every operator new fails: cpu, offloading") { CHECK(strike_everywhere(Case::cpu_offload, Fault::heap) > 50); }
+TEST_CASE("every operator new fails: cpu, offloading") {
+    CHECK(strike_everywhere(Case::cpu_offload, Fault::heap) > 50);
+}
 TEST_CASE("every operator new fails: cpu, bf16") { CHECK(strike_everywhere(Case::cpu_bf16, Fault::heap) > 50); }
 
 TEST_CASE("every call of the caller's allocators fails") {

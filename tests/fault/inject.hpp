@@ -16,7 +16,8 @@ namespace inject {
 void arm(Fault kind, int64_t n, bool persistent);
 void disarm();
 int64_t calls();
-// True when this call is to fail. Called by the stand-ins. nothrow: a caller that may go on without (std::stable_sort does).
+// True when this call is to fail. Called by the stand-ins. nothrow: a caller that may go on without (std::stable_sort
+// does).
 bool strikes(Fault kind, bool nothrow = false);
 // True when all that was struck since arm was nothrow.
 bool only_nothrow_struck();

@@ -1,5 +1,5 @@
-// Forward and backward allocate nothing: no call of malloc by the library, none of the caller's allocators. The first step after reserve
-// counts too, and one of another shape after prepare.
+// Forward and backward allocate nothing: no call of malloc by the library, none of the caller's allocators. The first
+// step after reserve counts too, and one of another shape after prepare.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -57,7 +57,8 @@ void run(Rig &rig) {
     for (const char *what : {"first step", "second step", "observed step"}) {
         CAPTURE(what);
         if (std::strcmp(what, "observed step") == 0)
-            REQUIRE_OK(mdlm_context_set_observer(rig.context, [](void *n, const mdlm_op_event *) { ++*static_cast<int64_t *>(n); }, &told));
+            REQUIRE_OK(mdlm_context_set_observer(
+                rig.context, [](void *n, const mdlm_op_event *) { ++*static_cast<int64_t *>(n); }, &told));
         const Counts counts = count(allocator, step);
         REQUIRE_OK(status);
         CHECK(counts.ours == 0);
@@ -117,7 +118,8 @@ TEST_CASE("no allocation but oneDNN's own: cpu device") {
             rig.desc.device = MDLM_DEVICE_CPU;
             run(rig);
             if (!inject::have_dnnl()) continue;
-            Rig by_library{{"recompute_granularity", granularity}, {"params_dtype", dtype}, {"activation_func", "swiglu"}};
+            Rig by_library{
+                {"recompute_granularity", granularity}, {"params_dtype", dtype}, {"activation_func", "swiglu"}};
             by_library.desc.device = MDLM_DEVICE_CPU;
             by_library.desc.matmul = MDLM_MATMUL_ONEDNN;
             run(by_library);
@@ -144,7 +146,8 @@ TEST_CASE("no allocation for a prepared shape, whatever other blocks of the cont
         mdlm_shape large = rig.shape;
         large.seq_length = 40;
         REQUIRE_OK(mdlm_block_reserve(other, &large, nullptr));
-        for (shape.seq_length = 9; shape.seq_length <= 40; ++shape.seq_length) REQUIRE_OK(mdlm_block_prepare(other, &shape));
+        for (shape.seq_length = 9; shape.seq_length <= 40; ++shape.seq_length)
+            REQUIRE_OK(mdlm_block_prepare(other, &shape));
         // The reserved shape and the other one; then sixteen others, of which one is used again and again.
         mdlm_status status = MDLM_OK;
         for (const int64_t seq : {8, 5}) {
@@ -154,7 +157,8 @@ TEST_CASE("no allocation for a prepared shape, whatever other blocks of the cont
             REQUIRE_OK(status);
         }
         for (shape.seq_length = 6; shape.seq_length <= 7; ++shape.seq_length)
-            for (shape.micro_batch_size = 1; shape.micro_batch_size <= 2; ++shape.micro_batch_size) REQUIRE_OK(mdlm_block_prepare(rig.block, &shape));
+            for (shape.micro_batch_size = 1; shape.micro_batch_size <= 2; ++shape.micro_batch_size)
+                REQUIRE_OK(mdlm_block_prepare(rig.block, &shape));
         mdlm_block_destroy(other);
         CHECK(count(allocator, [&] { status = rig.step(); }).ours == 0);
         REQUIRE_OK(status);
@@ -185,7 +189,10 @@ TEST_CASE("no allocation by either rank of a group") {
     struct Settings {
         const char *sequence_parallel, *granularity, *distribute, *batch_first;
     };
-    for (const Settings &settings : {Settings{"0", "none", "0", "0"}, {"1", "selective", "0", "1"}, {"0", "full", "1", "0"}, {"1", "full", "0", "0"}}) {
+    for (const Settings &settings : {Settings{"0", "none", "0", "0"},
+                                     {"1", "selective", "0", "1"},
+                                     {"0", "full", "1", "0"},
+                                     {"1", "full", "0", "0"}}) {
         CAPTURE(settings.sequence_parallel);
         CAPTURE(settings.granularity);
         // Counting begins when both are ready, and ends when both are done.
@@ -197,9 +204,13 @@ TEST_CASE("no allocation by either rank of a group") {
         const std::string wrong = on_threads(2, [&](Rank &r) -> std::string {
             FaultyAllocator allocator;
             const mdlm_allocator table = allocator.table();
-            Rig rig{{"recompute_granularity", settings.granularity}, {"recompute_method", *settings.granularity == 'f' ? "uniform" : "none"},
-                    {"recompute_num_layers", *settings.granularity == 'f' ? "1" : "0"}, {"sequence_parallel", settings.sequence_parallel},
-                    {"distribute_saved_activations", settings.distribute}, {"batch_first", settings.batch_first}, {"qk_layernorm", "1"}};
+            Rig rig{{"recompute_granularity", settings.granularity},
+                    {"recompute_method", *settings.granularity == 'f' ? "uniform" : "none"},
+                    {"recompute_num_layers", *settings.granularity == 'f' ? "1" : "0"},
+                    {"sequence_parallel", settings.sequence_parallel},
+                    {"distribute_saved_activations", settings.distribute},
+                    {"batch_first", settings.batch_first},
+                    {"qk_layernorm", "1"}};
             join_group(rig, r);
             rig.desc.device_allocator = rig.desc.host_allocator = &table;
             const mdlm_status opened = rig.open();
@@ -215,7 +226,8 @@ TEST_CASE("no allocation by either rank of a group") {
             if (opened == MDLM_OK) {
                 first = rig.step();
                 second = rig.step();
-                if (first == MDLM_OK && second == MDLM_OK) second = mdlm_comm_all_reduce(r.comm, &norm, &norm, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 60000);
+                if (first == MDLM_OK && second == MDLM_OK)
+                    second = mdlm_comm_all_reduce(r.comm, &norm, &norm, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 60000);
             }
             all(done);
             counting_malloc = false;

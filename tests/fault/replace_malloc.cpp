@@ -1,5 +1,5 @@
-// malloc and its kin of the test program, found by all its libraries before libc's: they count while told to. Not with a sanitizer, which
-// replaces them itself.
+// malloc and its kin of the test program, found by all its libraries before libc's: they count while told to. Not with
+// a sanitizer, which replaces them itself.
 #include <atomic>
 #include <cerrno>
 #include <cstddef>

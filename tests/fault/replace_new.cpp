@@ -1,4 +1,5 @@
-// operator new and delete of the test program, which the library linked into it uses too: they count, and fail when told to.
+// operator new and delete of the test program, which the library linked into it uses too: they count, and fail when
+// told to.
 #include <cstdlib>
 #include <new>
 
@@ -51,8 +52,12 @@ void *operator new(size_t n, const std::nothrow_t &) noexcept { return get(n, 16
 void *operator new[](size_t n, const std::nothrow_t &) noexcept { return get(n, 16); }
 void *operator new(size_t n, std::align_val_t a) { return get_or_throw(n, static_cast<size_t>(a)); }
 void *operator new[](size_t n, std::align_val_t a) { return get_or_throw(n, static_cast<size_t>(a)); }
-void *operator new(size_t n, std::align_val_t a, const std::nothrow_t &) noexcept { return get(n, static_cast<size_t>(a)); }
-void *operator new[](size_t n, std::align_val_t a, const std::nothrow_t &) noexcept { return get(n, static_cast<size_t>(a)); }
+void *operator new(size_t n, std::align_val_t a, const std::nothrow_t &) noexcept {
+    return get(n, static_cast<size_t>(a));
+}
+void *operator new[](size_t n, std::align_val_t a, const std::nothrow_t &) noexcept {
+    return get(n, static_cast<size_t>(a));
+}
 void operator delete(void *p) noexcept { put(p); }
 void operator delete[](void *p) noexcept { put(p); }
 void operator delete(void *p, size_t) noexcept { put(p); }

@@ -6,7 +6,8 @@
 
 #include "fault/inject.hpp"
 
-extern "C" int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
+extern "C" int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                              void *argument) {
     using Function = int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pthread_create"));
     if (mdlm_test::inject::inside_dnnl == 0 && mdlm_test::inject::strikes(mdlm_test::Fault::thread)) return EAGAIN;

@@ -73,7 +73,7 @@ void Machine::reserve() {
         return;
     }
     answered(mdlm_block_memory(b.handle, &memory), "mdlm_block_memory", {MDLM_OK});
-    if (b.bound) // of which a plan knows nothing
+    if (b.bound)  // of which a plan knows nothing
         next.memory.parameter_bytes = memory.parameter_bytes, next.memory.gradient_bytes = memory.gradient_bytes;
     if (foretold && std::memcmp(&memory, &next.memory, sizeof memory) != 0)
         found("the plan foretold a peak of %llu bytes, and reserved are %llu, or parameters or the like differ",
@@ -108,8 +108,8 @@ void Machine::parameter() {
         found("%s is found at %lld", info.name, (long long)at);
     void *flat[2] = {};
     size_t room[2] = {};
-    const mdlm_status data = call(
-        "mdlm_params_data", [&] { return mdlm_params_data(b.handle, &flat[0], &room[0], &flat[1], &room[1]); });
+    const mdlm_status data =
+        call("mdlm_params_data", [&] { return mdlm_params_data(b.handle, &flat[0], &room[0], &flat[1], &room[1]); });
     if (there && (data != MDLM_OK || info.offset_bytes + info.bytes > room[0] ||
                   info.grad_offset_bytes + info.grad_bytes > room[1]))
         found("%s ends behind the flat buffers of %zu and %zu bytes", info.name, room[0], room[1]);
@@ -234,4 +234,4 @@ void Machine::box() {
     }
 }
 
-} // namespace fuzz
+}  // namespace fuzz

@@ -37,7 +37,7 @@ void in_turn(void *, int64_t count, void (*task)(void *, int64_t, int32_t), void
     for (int64_t i = 0; i < count; ++i) task(argument, i, 0);
 }
 
-} // namespace
+}  // namespace
 
 void Machine::create_comm() {
     mdlm_comm *&slot = comms[in.pick(comms.size())];
@@ -174,4 +174,4 @@ void Machine::use_context() {
     }
 }
 
-} // namespace fuzz
+}  // namespace fuzz

@@ -53,7 +53,7 @@ mdlm_allocator Counter::table() {
                 if (self.refuses || bytes > most) return nullptr;
                 void *memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
                 if (memory == nullptr) return nullptr;
-                std::memset(memory, 0xff, bytes); // NaN, whatever the dtype
+                std::memset(memory, 0xff, bytes);  // NaN, whatever the dtype
                 self.live += static_cast<int64_t>(bytes);
                 self.blocks[memory] = {bytes, alignment};
                 return memory;
@@ -131,13 +131,13 @@ void Machine::check_memory(const Block &of) {
     for (const Block &b : blocks) {
         if (b.handle == nullptr || b.context.device != of.context.device) continue;
         if (!b.reserved) continue;
-        mdlm_memory m = MDLM_MEMORY_INIT; // with the parameters that are still the library's
+        mdlm_memory m = MDLM_MEMORY_INIT;  // with the parameters that are still the library's
         answered(mdlm_block_memory(b.handle, &m), "mdlm_block_memory", {MDLM_OK});
         peaks += static_cast<int64_t>(m.peak_bytes), hosts += static_cast<int64_t>(m.host_bytes);
         all_parameters += static_cast<int64_t>(m.parameter_bytes),
             all_gradients += static_cast<int64_t>(m.gradient_bytes);
     }
-    for (const Tape &t : tapes) // a block whose handle is gone lives on in its tapes
+    for (const Tape &t : tapes)  // a block whose handle is gone lives on in its tapes
         if (t.handle != nullptr &&
             std::none_of(blocks.begin(), blocks.end(), [&](const Block &b) { return b.handle == t.of; }))
             known = false;
@@ -155,4 +155,4 @@ void calls(std::string_view input) {
     machine.end();
 }
 
-} // namespace fuzz
+}  // namespace fuzz

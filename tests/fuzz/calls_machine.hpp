@@ -22,7 +22,7 @@ public:
     uint8_t next();
     size_t pick(size_t count) { return static_cast<uint8_t>(next() - '0') % count; }
     bool chance() { return pick(2) != 0; }
-    int64_t number(); // -48 .. 79, or a number at an edge of something
+    int64_t number();  // -48 .. 79, or a number at an edge of something
     int32_t number32() { return static_cast<int32_t>(number()); }
 
 private:
@@ -32,7 +32,7 @@ private:
 // The caller's memory: counted, poisoned, and at an end where a mistake asks for more than a test needs.
 struct Counter {
     int64_t live = 0;
-    int64_t own = 0; // of them, the caller's by mdlm_context_alloc
+    int64_t own = 0;  // of them, the caller's by mdlm_context_alloc
     std::map<void *, std::pair<size_t, size_t>> blocks;
     std::string wrong;
     bool refuses = false;
@@ -45,7 +45,7 @@ class Struct {
 public:
     Struct(const T &value, Bytes &in) {
         size_t size = sizeof(T);
-        const uint8_t kind = in.next(); // '0': as it should be
+        const uint8_t kind = in.next();  // '0': as it should be
         if (kind == 'a') size = static_cast<size_t>(in.number());
         if (kind == 'b') size += 8 * in.pick(16);
         room_.resize(size <= sizeof(T) + 4096 ? std::max(size, sizeof size) : sizeof(T));
@@ -91,7 +91,7 @@ inline constexpr const char *device_tables[] = {
                                       "linear_f32_flops_per_s": 1, "attention_f32_flops_per_s": 1})"};
 
 struct Context {
-    mdlm_context *handle = nullptr; // NULL in a block whose context was destroyed
+    mdlm_context *handle = nullptr;  // NULL in a block whose context was destroyed
     std::shared_ptr<Counter> device, host;
 };
 
@@ -106,7 +106,7 @@ struct PlanSlot {
 struct Foretold {
     mdlm_shape shape = MDLM_SHAPE_INIT;
     mdlm_memory memory = MDLM_MEMORY_INIT;
-    mdlm_plan_layer sums = MDLM_PLAN_LAYER_INIT; // over all layers, where the plan is known
+    mdlm_plan_layer sums = MDLM_PLAN_LAYER_INIT;  // over all layers, where the plan is known
     bool has_sums = false;
 };
 
@@ -115,16 +115,16 @@ struct Block {
     Context context;
     bool reserved = false, bound = false;
     Foretold foretold;
-    std::vector<std::unique_ptr<Buffer>> kept; // what it was given to use as long as it lives
+    std::vector<std::unique_ptr<Buffer>> kept;  // what it was given to use as long as it lives
 };
 
 struct Tape {
     mdlm_tape *handle = nullptr;
     mdlm_block *of = nullptr;
     Foretold foretold;
-    bool full = false;  // surely holds a forward
-    bool whole = false; // its last forward was of the reserved bounds
-    size_t bytes = 0;   // of the x of that
+    bool full = false;   // surely holds a forward
+    bool whole = false;  // its last forward was of the reserved bounds
+    size_t bytes = 0;    // of the x of that
 };
 
 class Machine {
@@ -132,7 +132,7 @@ public:
     explicit Machine(std::string_view input) : in(input) {}
     ~Machine();
     void run();
-    void end(); // destroys what is left, in an order that the input says; nothing may stay
+    void end();  // destroys what is left, in an order that the input says; nothing may stay
 
 private:
     // Runs one call and holds the answer against what is known.
@@ -173,12 +173,12 @@ private:
     std::vector<Block> blocks = std::vector<Block>(3);
     std::vector<Tape> tapes = std::vector<Tape>(4);
     std::vector<std::shared_ptr<Counter>> counters;
-    std::vector<std::unique_ptr<Buffer>> inputs;   // of forwards: borrowed, perhaps
-    std::vector<std::unique_ptr<Buffer>> orphaned; // bound to blocks that may live on in their tapes
-    bool shared_once = false;                      // some block shared its scratch, which stays with the context
+    std::vector<std::unique_ptr<Buffer>> inputs;    // of forwards: borrowed, perhaps
+    std::vector<std::unique_ptr<Buffer>> orphaned;  // bound to blocks that may live on in their tapes
+    bool shared_once = false;                       // some block shared its scratch, which stays with the context
 
 public:
-    int64_t fuse = -1; // collectives until one fails; -1: none does
+    int64_t fuse = -1;  // collectives until one fails; -1: none does
 };
 
-} // namespace fuzz
+}  // namespace fuzz

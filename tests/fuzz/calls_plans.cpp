@@ -21,7 +21,7 @@ void Machine::create_plan() {
     slot.target.device = static_cast<mdlm_device_kind>(in.pick(4)), slot.target.num_threads = 1 + in.number32() % 3;
     const size_t table = in.pick(std::size(device_tables) + 1);
     slot.target.device_table = table == 0 ? nullptr : device_tables[table - 1];
-    if (slot.config.num_layers > 4) return; // as many as are quick
+    if (slot.config.num_layers > 4) return;  // as many as are quick
     mdlm_plan *made = nullptr;
     Struct config(slot.config, in);
     Struct shape(slot.shape, in);
@@ -31,7 +31,7 @@ void Machine::create_plan() {
     if ((status == MDLM_OK) != (made != nullptr))
         found("mdlm_plan_create: %s, and a plan or none", mdlm_status_name(status));
     if (config.plain() && shape.plain() && target.plain()) slot.handle = made;
-    else mdlm_plan_destroy(made); // made for other settings than the slot's, perhaps
+    else mdlm_plan_destroy(made);  // made for other settings than the slot's, perhaps
 }
 
 void Machine::edit_plan() {
@@ -94,4 +94,4 @@ void Machine::frontier() {
             found("plan %zu of the frontier is no better than the one before", i);
 }
 
-} // namespace fuzz
+}  // namespace fuzz

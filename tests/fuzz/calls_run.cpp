@@ -63,7 +63,7 @@ void Machine::forward() {
     Struct batch(batch_, in);
     mdlm_io io = MDLM_IO_INIT;
     const mdlm_status valid = call("mdlm_block_io", [&] { return mdlm_block_io(b.handle, batch.get(), &io); });
-    if (valid == MDLM_OK && (batch_.seq_length > 300 || io.bytes > size_t{1} << 17)) return; // what is quick
+    if (valid == MDLM_OK && (batch_.seq_length > 300 || io.bytes > size_t{1} << 17)) return;  // what is quick
     const size_t bytes = valid == MDLM_OK ? io.bytes : 64, kind = in.pick(8);
     inputs.push_back(std::make_unique<Buffer>(2 * bytes + 64));
     const Buffer y(bytes, kind == 6 ? in.pick(64) : 0);
@@ -115,7 +115,7 @@ void Machine::backward() {
     if (!told.busy) found("a call from grad_ready was let in");
     if (told.destroyed) t.handle = nullptr;
     else if (status == MDLM_OK) check_stats(t, true);
-    t.full = t.full && (status == MDLM_ERROR_ARGUMENT || status == MDLM_ERROR_STATE); // others may have failed inside
+    t.full = t.full && (status == MDLM_ERROR_ARGUMENT || status == MDLM_ERROR_STATE);  // others may have failed inside
 }
 
 void Machine::run() {
@@ -154,4 +154,4 @@ void Machine::run() {
     }
 }
 
-} // namespace fuzz
+}  // namespace fuzz

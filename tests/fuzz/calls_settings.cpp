@@ -55,7 +55,7 @@ constexpr const char *values[] = {"0",
                                   "",
                                   "x"};
 
-} // namespace
+}  // namespace
 
 void Machine::preset() {
     mdlm_config &c = configs[in.pick(3)];
@@ -158,4 +158,4 @@ void Machine::batch() {
     if (!in.chance()) batch_.cu_seqlens = documents.data();
 }
 
-} // namespace fuzz
+}  // namespace fuzz

@@ -13,7 +13,7 @@ namespace {
 
 namespace planner = mdlm::planner;
 
-constexpr int64_t labels = 4096; // kept a layer: what is asked here answers soon
+constexpr int64_t labels = 4096;  // kept a layer: what is asked here answers soon
 
 // How much the planner has to look at, roughly.
 double size_of(const planner::Chain &c) {
@@ -86,7 +86,7 @@ void check_solve(const planner::Chain &chain, const planner::Frontier &frontier,
         found("a byte less than the lowest peak: %s", answer.c_str());
 }
 
-} // namespace
+}  // namespace
 
 void chain(std::string_view input) {
     planner::Chain chain;
@@ -117,4 +117,4 @@ void chain(std::string_view input) {
         found("the answer has other plans: %s", answer.c_str());
 }
 
-} // namespace fuzz
+}  // namespace fuzz

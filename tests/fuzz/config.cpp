@@ -43,7 +43,7 @@ void round_trip(const mdlm_config &config) {
 
 // A config that is valid makes a plan, or one line says why not.
 void make_plan(const mdlm_config &config) {
-    if (config.num_layers > 6) return; // as many as are quick
+    if (config.num_layers > 6) return;  // as many as are quick
     mdlm_shape shape = MDLM_SHAPE_INIT;
     shape.seq_length = 32, shape.micro_batch_size = 2;
     mdlm_plan *plan = nullptr;
@@ -67,7 +67,7 @@ void make_plan(const mdlm_config &config) {
               (unsigned long long)memory.peak_bytes);
 }
 
-} // namespace
+}  // namespace
 
 void config(std::string_view input) {
     mdlm_config config = MDLM_CONFIG_INIT;
@@ -84,4 +84,4 @@ void config(std::string_view input) {
         make_plan(config);
 }
 
-} // namespace fuzz
+}  // namespace fuzz

@@ -50,7 +50,7 @@ void one_line_of(const Bad &bad) {
     if (line.empty() || line != one_line(line)) found("refused with no line, or more than one: %s", line.c_str());
 }
 
-} // namespace
+}  // namespace
 
 void npy(std::string_view input) {
     Npy array;
@@ -70,7 +70,7 @@ void npy(std::string_view input) {
 }
 
 void golden(std::string_view input) {
-    static const Folder folder; // the arrays are missing: settings that can be read end there
+    static const Folder folder;  // the arrays are missing: settings that can be read end there
     std::FILE *file = std::fopen(folder.file.c_str(), "wb");
     if (file == nullptr) found("no temporary file: %s", std::strerror(errno));
     const bool whole = std::fwrite(input.data(), 1, input.size(), file) == input.size();
@@ -83,4 +83,4 @@ void golden(std::string_view input) {
     found("a case without arrays was read");
 }
 
-} // namespace fuzz
+}  // namespace fuzz

@@ -84,7 +84,7 @@ void in_another_order(const Words &words, const mdlm_config &expected) {
         found("flags mean something else in another order:\n%s", settings(c).c_str());
 }
 
-} // namespace
+}  // namespace
 
 void flags(std::string_view input) {
     Words words = mdlm::tools::flag_words(std::string(input));
@@ -99,4 +99,4 @@ void flags(std::string_view input) {
     in_another_order(words, config);
 }
 
-} // namespace fuzz
+}  // namespace fuzz

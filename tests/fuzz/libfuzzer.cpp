@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         target->run({reinterpret_cast<const char *>(data), size});
     } catch (const std::exception &wrong) {
         std::fprintf(stderr, "FOUND by %s: %s\n", target->name, wrong.what());
-        std::abort(); // libFuzzer keeps the input
+        std::abort();  // libFuzzer keeps the input
     }
     return 0;
 }

@@ -90,7 +90,7 @@ void holds(const mdlm_plan *plan, const json &said) {
     answered(mdlm_plan_get_layer(plan, item, &beyond), "mdlm_plan_get_layer", {MDLM_ERROR_ARGUMENT});
 }
 
-} // namespace
+}  // namespace
 
 void plan(std::string_view input) {
     const Block &b = block_of(input.empty() ? '0' : input[0]);
@@ -123,4 +123,4 @@ void plan(std::string_view input) {
             [&](char *buf, size_t cap, size_t *out_len) { return mdlm_plan_print(made, buf, cap, out_len); });
 }
 
-} // namespace fuzz
+}  // namespace fuzz

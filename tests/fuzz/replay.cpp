@@ -17,7 +17,7 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)(void));
 
 namespace {
 
-std::string running; // how to repeat what runs now
+std::string running;  // how to repeat what runs now
 
 // A sanitizer ends the process, and the runner with it.
 void tell() {
@@ -54,7 +54,7 @@ void replay(const char *name) {
     CHECK(files.size() >= 1);
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("fuzz: config") { replay("config"); }
 TEST_CASE("fuzz: flags") { replay("flags"); }

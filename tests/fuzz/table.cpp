@@ -40,7 +40,7 @@ void plan_with(const std::string &table, mdlm_dtype dtype, int64_t budget) {
         found("the layers' times are not the plan's");
 }
 
-} // namespace
+}  // namespace
 
 void table(std::string_view input) {
     const std::string text(input.substr(0, input.find('\0')));
@@ -54,7 +54,7 @@ void table(std::string_view input) {
     };
     const std::string written = written_of(text);
     if (written_of(written) != written) found("written and read again it is another table: %s", written.c_str());
-    if (text.find('{') != std::string::npos) { // what it says is what was taken; by another reader than the library's
+    if (text.find('{') != std::string::npos) {  // what it says is what was taken; by another reader than the library's
         const auto said = nlohmann::json::parse(text), has = nlohmann::json::parse(written);
         for (const auto &[key, value] : said.items())
             if (!has.contains(key) || has.at(key) != value)
@@ -64,4 +64,4 @@ void table(std::string_view input) {
     plan_with(text, MDLM_DTYPE_F32, 1 << 20);
 }
 
-} // namespace fuzz
+}  // namespace fuzz

@@ -20,11 +20,11 @@ struct Found : std::runtime_error {
 
 struct Target {
     const char *name;
-    void (*run)(std::string_view input); // throws Found
+    void (*run)(std::string_view input);  // throws Found
     const char *what;
 };
 extern const std::vector<Target> targets;
-const Target *target_of(std::string_view name); // nullptr when none is called that
+const Target *target_of(std::string_view name);  // nullptr when none is called that
 
 void config(std::string_view input);
 void flags(std::string_view input);
@@ -61,4 +61,4 @@ std::string text_of(const char *name, Call &&call) {
 // Every setting, one "key = value" a line: equal exactly when two configs are.
 std::string settings(const mdlm_config &config);
 
-} // namespace fuzz
+}  // namespace fuzz

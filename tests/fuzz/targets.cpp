@@ -67,4 +67,4 @@ std::string settings(const mdlm_config &config) {
     return all;
 }
 
-} // namespace fuzz
+}  // namespace fuzz

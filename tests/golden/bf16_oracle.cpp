@@ -17,7 +17,8 @@ struct LayerTape {
 class Oracle {
 public:
     Oracle(const mdlm::tools::Case &c, Rounding rounding, Attention attention, int64_t ranks)
-        : case_(c), set_(settings_of(c)), bf16_(rounding == Rounding::bf16), fused_(attention == Attention::fused), ranks_(ranks) {
+        : case_(c), set_(settings_of(c)), bf16_(rounding == Rounding::bf16), fused_(attention == Attention::fused),
+          ranks_(ranks) {
         for (const auto &[name, array] : c.params) params_[name] = rounded(array.values);
     }
 
@@ -62,7 +63,8 @@ private:
         return norm_of(set_, x, width, *param(name + ".weight"), param(name + ".bias"));
     }
     Values norm_backward(const std::string &name, const Values &dy, const Values &x, int64_t width) {
-        return norm_gradient(set_, dy, x, width, *param(name + ".weight"), *grad(name + ".weight"), grad(name + ".bias"));
+        return norm_gradient(set_, dy, x, width, *param(name + ".weight"), *grad(name + ".weight"),
+                             grad(name + ".bias"));
     }
     // The rank whose part a column (of what is split by input) or a row (by output, gate and up apart) of a weight is.
     int64_t rank_of(const std::string &name, int64_t at, int64_t all) const {
@@ -70,7 +72,9 @@ private:
         const int64_t piece = all / (gated ? 2 : 1);
         return at % piece * ranks_ / piece;
     }
-    static bool split_by_input(const std::string &name) { return name.ends_with("linear_proj") || name.ends_with("linear_fc2"); }
+    static bool split_by_input(const std::string &name) {
+        return name.ends_with("linear_proj") || name.ends_with("linear_fc2");
+    }
     // Every rank's part of a sum, rounded, and the sum of those.
     Values sum_of_parts(std::vector<Values> parts) const {
         Values sum = rounded(std::move(parts[0]));
@@ -82,12 +86,14 @@ private:
         const Values &w = *param(name + ".weight");
         const Values *bias = with_bias ? param(name + ".bias") : nullptr;
         const auto k = static_cast<int64_t>(x.size()) / set_.tokens(), n = static_cast<int64_t>(w.size()) / k;
-        std::vector<Values> parts(split_by_input(name) ? static_cast<size_t>(ranks_) : 1, Values(static_cast<size_t>(set_.tokens() * n)));
+        std::vector<Values> parts(split_by_input(name) ? static_cast<size_t>(ranks_) : 1,
+                                  Values(static_cast<size_t>(set_.tokens() * n)));
         for (int64_t row = 0; row < set_.tokens(); ++row)
             for (int64_t i = 0; i < n; ++i) {
                 if (bias != nullptr) parts[0][static_cast<size_t>(row * n + i)] = (*bias)[static_cast<size_t>(i)];
                 for (int64_t c = 0; c < k; ++c)
-                    parts[parts.size() > 1 ? static_cast<size_t>(rank_of(name, c, k)) : 0][static_cast<size_t>(row * n + i)] +=
+                    parts[parts.size() > 1 ? static_cast<size_t>(rank_of(name, c, k)) : 0]
+                         [static_cast<size_t>(row * n + i)] +=
                         x[static_cast<size_t>(row * k + c)] * w[static_cast<size_t>(i * k + c)];
             }
         return sum_of_parts(std::move(parts));
@@ -121,7 +127,8 @@ private:
         return a;
     }
 
-    // One kind of head out of the rows of qkv: kind 0 the queries [token, heads, d], 1 the keys, 2 the values [token, groups, d].
+    // One kind of head out of the rows of qkv: kind 0 the queries [token, heads, d], 1 the keys, 2 the values [token,
+    // groups, d].
     template <class F>
     void each_head(int kind, F f) const {
         const int64_t per = set_.heads / set_.groups, count = kind == 0 ? per : 1;
@@ -129,7 +136,8 @@ private:
             for (int64_t g = 0; g < set_.groups; ++g)
                 for (int64_t i = 0; i < count; ++i) {
                     const int64_t slot = kind == 0 ? i : per + kind - 1;
-                    f((row * set_.groups + g) * (per + 2) * set_.d + slot * set_.d, ((row * set_.groups + g) * count + i) * set_.d);
+                    f((row * set_.groups + g) * (per + 2) * set_.d + slot * set_.d,
+                      ((row * set_.groups + g) * count + i) * set_.d);
                 }
     }
     Values split(const Values &qkv, int kind) const {
@@ -177,8 +185,8 @@ private:
         const Values dnorm2 = linear_backward(mlp + "linear_fc1", dfc1, t.norm2);
         const Values dx1 = rounded(plus(norm_backward(at + "pre_mlp_layernorm", dnorm2, t.x1, set_.hidden), dy));
         const Values dcontext = linear_backward(attn + "linear_proj", dx1, t.context);
-        const AttentionGradient d =
-            attention_gradient(set_, t.q, t.k, split(t.qkv, 2), t.probabilities, t.context, dcontext, fused_, rounding_of_scores());
+        const AttentionGradient d = attention_gradient(set_, t.q, t.k, split(t.qkv, 2), t.probabilities, t.context,
+                                                       dcontext, fused_, rounding_of_scores());
         Values dqkv(t.qkv.size());
         join(dqkv, norm_rope_backward(attn + "q_layernorm", rounded(d.q), split(t.qkv, 0)), 0);
         join(dqkv, norm_rope_backward(attn + "k_layernorm", rounded(d.k), split(t.qkv, 1)), 1);
@@ -203,7 +211,8 @@ private:
 double to_bf16(double value) {
     if (value == 0 || !std::isfinite(value)) return value;
     if (std::fabs(value) < 0x1p-126) return std::nearbyint(value * 0x1p133) * 0x1p-133;
-    // A double has 52 bits of fraction, a bf16 7: add half of the last kept bit, less one where that bit is even, and drop the rest.
+    // A double has 52 bits of fraction, a bf16 7: add half of the last kept bit, less one where that bit is even, and
+    // drop the rest.
     constexpr int dropped = 45;
     const auto bits = std::bit_cast<uint64_t>(value);
     const uint64_t half = (uint64_t{1} << (dropped - 1)) - 1 + (bits >> dropped & 1);

@@ -1,8 +1,9 @@
-// What a plain implementation in low precision gets on a golden case: the measure of how far the library may be off in bf16.
+// What a plain implementation in low precision gets on a golden case: the measure of how far the library may be off in
+// bf16.
 //
-// Written from the formulas of a layer, in float64, and shares nothing with the library. With Rounding::bf16 the parameters and every
-// tensor of the forward and of the backward are rounded to bf16 once; statistics and parameter gradients are not. With Rounding::none it
-// must give the numbers of the case itself, which is how it is checked.
+// Written from the formulas of a layer, in float64, and shares nothing with the library. With Rounding::bf16 the
+// parameters and every tensor of the forward and of the backward are rounded to bf16 once; statistics and parameter
+// gradients are not. With Rounding::none it must give the numbers of the case itself, which is how it is checked.
 #pragma once
 #include <map>
 #include <string>

@@ -28,10 +28,12 @@ std::string case_folder(const std::string &name) { return std::string(MDLM_GOLDE
 const mdlm::tools::Case &case_named(const std::string &name) {
     static std::map<std::string, mdlm::tools::Case> cases;
     const auto found = cases.find(name);
-    return found != cases.end() ? found->second : cases.emplace(name, mdlm::tools::read_case(case_folder(name))).first->second;
+    return found != cases.end() ? found->second
+                                : cases.emplace(name, mdlm::tools::read_case(case_folder(name))).first->second;
 }
 
-// With MDLM_TEST_MATMUL=own or onednn in the environment the CPU device does linears by these, whatever it would pick on this machine.
+// With MDLM_TEST_MATMUL=own or onednn in the environment the CPU device does linears by these, whatever it would pick
+// on this machine.
 static mdlm_matmul matmul() {
     const char *wanted = std::getenv("MDLM_TEST_MATMUL");
     if (wanted == nullptr) return MDLM_MATMUL_AUTO;
@@ -81,7 +83,8 @@ fs::path TemporaryFolder::copy_case(const std::string &name, const std::string &
     const fs::path to = path_ / as;
     fs::remove_all(to);
     fs::copy(case_folder(name), to, fs::copy_options::recursive);
-    for (const auto &entry : fs::recursive_directory_iterator(to)) fs::permissions(entry, fs::perms::owner_write, fs::perm_options::add);
+    for (const auto &entry : fs::recursive_directory_iterator(to))
+        fs::permissions(entry, fs::perms::owner_write, fs::perm_options::add);
     return to;
 }
 

@@ -111,7 +111,8 @@ Values norm_of(const Settings &set, const Values &x, int64_t width, const Values
     return y;
 }
 
-Values norm_gradient(const Settings &set, const Values &dy, const Values &x, int64_t width, const Values &weight, Values &dweight, Values *dbias) {
+Values norm_gradient(const Settings &set, const Values &dy, const Values &x, int64_t width, const Values &weight,
+                     Values &dweight, Values *dbias) {
     Values dx(x.size()), hat, dhat(at(width));
     for (size_t row = 0; row < x.size(); row += at(width)) {
         const double rstd = normalised(set, &x[row], width, hat);
@@ -138,7 +139,8 @@ Values rotated(const Settings &set, Values x, int direction) {
         for (int64_t head = 0; head < heads; ++head) {
             double *v = &x[at((token * heads + head) * set.d)];
             for (int64_t i = 0; i < turning / 2; ++i) {
-                const double frequency = std::pow(set.rotary_base, -2.0 * static_cast<double>(i) / static_cast<double>(turning));
+                const double frequency =
+                    std::pow(set.rotary_base, -2.0 * static_cast<double>(i) / static_cast<double>(turning));
                 const double angle = direction * static_cast<double>(set.position[at(token / set.batch)]) * frequency;
                 double &a = v[set.interleaved ? 2 * i : i], &b = v[set.interleaved ? 2 * i + 1 : i + turning / 2];
                 const double old = a;
@@ -162,7 +164,8 @@ struct Pairs {
     void each_query(F f) const {
         for (int64_t b = 0; b < set.batch; ++b)
             for (int64_t head = 0; head < set.heads; ++head)
-                for (int64_t query = 0; query < set.seq; ++query) f(b, head, query, ((b * set.heads + head) * set.seq + query) * set.seq);
+                for (int64_t query = 0; query < set.seq; ++query)
+                    f(b, head, query, ((b * set.heads + head) * set.seq + query) * set.seq);
     }
 };
 
@@ -184,7 +187,8 @@ Values probabilities_of(const Settings &set, const Values &q, const Values &k, R
         double most = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t key = 0; key < set.seq; ++key)
             if (set.sees(query, key)) {
-                p[at(row + key)] = round(set.scale * dot(set, q, pairs.q_of(query, b, head), k, pairs.k_of(key, b, head)));
+                p[at(row + key)] =
+                    round(set.scale * dot(set, q, pairs.q_of(query, b, head), k, pairs.k_of(key, b, head)));
                 most = std::max(most, p[at(row + key)]);
             }
         for (int64_t key = 0; key < set.seq; ++key)
@@ -199,13 +203,15 @@ Values context_of(const Settings &set, const Values &probabilities, const Values
     Values context(at(set.tokens() * set.heads * set.d));
     pairs.each_query([&](int64_t b, int64_t head, int64_t query, int64_t row) {
         for (int64_t key = 0; key < set.seq; ++key)
-            add_scaled(set, context, pairs.q_of(query, b, head), probabilities[at(row + key)], v, pairs.k_of(key, b, head));
+            add_scaled(set, context, pairs.q_of(query, b, head), probabilities[at(row + key)], v,
+                       pairs.k_of(key, b, head));
     });
     return context;
 }
 
-AttentionGradient attention_gradient(const Settings &set, const Values &q, const Values &k, const Values &v, const Values &probabilities,
-                                     const Values &context, const Values &dcontext, bool fused, Round round) {
+AttentionGradient attention_gradient(const Settings &set, const Values &q, const Values &k, const Values &v,
+                                     const Values &probabilities, const Values &context, const Values &dcontext,
+                                     bool fused, Round round) {
     const Pairs pairs{set};
     AttentionGradient d{Values(q.size()), Values(k.size()), Values(v.size())};
     Values dp(at(set.seq));

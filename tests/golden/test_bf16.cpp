@@ -34,7 +34,8 @@ void expect_twice_the_oracle(const Place &place, Attention attention) {
         CAPTURE(name);
         const mdlm::tools::Case &c = case_named(name);
         const OracleResult oracle = run_oracle(c, Rounding::bf16, attention);
-        const mdlm::tools::Outcome seen = run(name, place.kind, {{"params_dtype", "bf16"}, {"attention_backend", backend}});
+        const mdlm::tools::Outcome seen =
+            run(name, place.kind, {{"params_dtype", "bf16"}, {"attention_backend", backend}});
         Share share;
         const auto compare = [&](const std::string &tensor, const Values &a, const Values &low, const Values &exact) {
             const double least = relative_error(low, exact);
@@ -44,22 +45,23 @@ void expect_twice_the_oracle(const Place &place, Attention attention) {
         compare("output", seen.output, oracle.output, c.output.values);
         compare("grad_input", seen.grad_input, oracle.grad_input, c.grad_input.values);
         REQUIRE(seen.grads.size() == c.grads.size());
-        for (const auto &[parameter, values] : seen.grads) compare(parameter, values, oracle.grads.at(parameter), c.grads.at(parameter).values);
-        std::printf("bf16 %-9s %-7s %-12s uses %3.0f %% of its allowance (%s)\n", place.name, backend, name.c_str(), 100 * share.worst,
-                    share.where.c_str());
+        for (const auto &[parameter, values] : seen.grads)
+            compare(parameter, values, oracle.grads.at(parameter), c.grads.at(parameter).values);
+        std::printf("bf16 %-9s %-7s %-12s uses %3.0f %% of its allowance (%s)\n", place.name, backend, name.c_str(),
+                    100 * share.worst, share.where.c_str());
         most.take(name + " " + share.where, share.worst, 1);
     }
-    std::printf("note: bf16 on %s, %s attention, uses at most %.0f %% of twice the oracle's error (%s)\n", place.name, backend, 100 * most.worst,
-                most.where.c_str());
+    std::printf("note: bf16 on %s, %s attention, uses at most %.0f %% of twice the oracle's error (%s)\n", place.name,
+                backend, 100 * most.worst, most.where.c_str());
 }
 
 }  // namespace
 
 TEST_CASE("golden: the oracle's rounding to bf16") {
     const double one_up = 1 + 0x1p-7;
-    CHECK(to_bf16(1 + 0x1p-8) == 1);                    // a tie goes to the even neighbour, below
+    CHECK(to_bf16(1 + 0x1p-8) == 1);                     // a tie goes to the even neighbour, below
     CHECK(to_bf16(one_up + 0x1p-8) == one_up + 0x1p-7);  // and above
-    CHECK(to_bf16(1 + 0x1p-8 + 0x1p-40) == one_up);     // one rounding, not two over float
+    CHECK(to_bf16(1 + 0x1p-8 + 0x1p-40) == one_up);      // one rounding, not two over float
     CHECK(to_bf16(-(1 + 0x1p-8 + 0x1p-40)) == -one_up);
     CHECK(to_bf16(0x1p-130 + 0x1p-134) == 0x1p-130);
     CHECK(to_bf16(3.4e38) == HUGE_VAL);

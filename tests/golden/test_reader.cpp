@@ -78,8 +78,23 @@ TEST_CASE("golden: .npy files that are not") {
     const std::string fine = npy_text(header("<f8", "False", "(2, 3)"), 48);
     for (size_t length = 0; length < fine.size(); ++length) CHECK(refusal(folder, fine.substr(0, length)) != "");
     CHECK(refusal(folder, fine + "x") != "");
-    const char *shapes[] = {"(2, 4)", "(2)", "(2, 3", "2, 3)", "(-2, -3)", "(2,, 3)", "(,)", "(1, 1, 1, 2, 3)", "(6L,)", "[2, 3]", "(2 3)", "('2', 3)",
-                            "(9223372036854775807, 2)", "(4294967296, 4294967296)", "(99999999999999999999,)", "(0x2, 3)", "(2.0, 3)"};
+    const char *shapes[] = {"(2, 4)",
+                            "(2)",
+                            "(2, 3",
+                            "2, 3)",
+                            "(-2, -3)",
+                            "(2,, 3)",
+                            "(,)",
+                            "(1, 1, 1, 2, 3)",
+                            "(6L,)",
+                            "[2, 3]",
+                            "(2 3)",
+                            "('2', 3)",
+                            "(9223372036854775807, 2)",
+                            "(4294967296, 4294967296)",
+                            "(99999999999999999999,)",
+                            "(0x2, 3)",
+                            "(2.0, 3)"};
     for (const char *shape : shapes) {
         CAPTURE(std::string(shape));
         CHECK(refusal(folder, npy_text(header("<f8", "False", shape), 48)) != "");
@@ -88,10 +103,12 @@ TEST_CASE("golden: .npy files that are not") {
         CAPTURE(std::string(descr));
         CHECK(refusal(folder, npy_text(header(descr, "False", "(2, 3)"), 48)) != "");
     }
-    CHECK(refusal(folder, npy_text(header("<f8", "True", "(2, 3)"), 48)).find("fortran_order True") != std::string::npos);
+    CHECK(refusal(folder, npy_text(header("<f8", "True", "(2, 3)"), 48)).find("fortran_order True") !=
+          std::string::npos);
     CHECK(refusal(folder, npy_text(header("<f8", "None", "(2, 3)"), 48)) != "");
     CHECK(refusal(folder, npy_text("{'descr': '<f8', 'fortran_order': False}", 48)) != "");
-    CHECK(refusal(folder, npy_text("{'descr': '<f8', 'descr': '<f8', 'fortran_order': False, 'shape': (6,)}", 48)) != "");
+    CHECK(refusal(folder, npy_text("{'descr': '<f8', 'descr': '<f8', 'fortran_order': False, 'shape': (6,)}", 48)) !=
+          "");
     CHECK(refusal(folder, npy_text("{'extra': 1, 'descr': '<f8', 'fortran_order': False, 'shape': (6,)}", 48)) != "");
     CHECK(refusal(folder, npy_text(header("<f8", "False", "(6,)") + " x", 48)) != "");
     CHECK(refusal(folder, npy_text("", 48)) != "");
@@ -116,15 +133,17 @@ TEST_CASE("golden: a mutated case is refused in one line or read") {
     int refused = 0, taken = 0;
     for (int i = 0; i < 600; ++i) {
         // Half of the mutants are of the texts: config.txt and the headers.
-        const fs::path &path = i % 4 == 0 ? copy / "config.txt" : i % 4 == 1 ? copy / "cu_seqlens.npy" : files[below(files.size())];
+        const fs::path &path = i % 4 == 0   ? copy / "config.txt"
+                               : i % 4 == 1 ? copy / "cu_seqlens.npy"
+                                            : files[below(files.size())];
         const std::string before = read_text(path);
         std::string after = before;
         const size_t reach = i % 2 == 0 ? std::min<size_t>(before.size(), 128) : before.size();
         switch (below(4)) {
-            case 0: after.resize(below(before.size())); break;
-            case 1: after[below(reach)] ^= static_cast<char>(1 << below(8)); break;
-            case 2: after[below(reach)] = static_cast<char>(below(256)); break;
-            default: after.insert(below(reach), 1 + below(9), "0123456789=\n#("[below(14)]); break;
+        case 0: after.resize(below(before.size())); break;
+        case 1: after[below(reach)] ^= static_cast<char>(1 << below(8)); break;
+        case 2: after[below(reach)] = static_cast<char>(below(256)); break;
+        default: after.insert(below(reach), 1 + below(9), "0123456789=\n#("[below(14)]); break;
         }
         write_text(path, after);
         try {

@@ -18,24 +18,29 @@ std::vector<Setting> recompute_settings(int64_t num_layers) {
         {"selective", {{"recompute_granularity", "selective"}}},
         {"full", {{"recompute_granularity", "full"}}},
         {"offloading", {{"cpu_offloading", "true"}, {"cpu_offloading_num_layers", all}}},
-        {"full, offloading", {{"recompute_granularity", "full"}, {"cpu_offloading", "true"}, {"cpu_offloading_num_layers", all}}},
+        {"full, offloading",
+         {{"recompute_granularity", "full"}, {"cpu_offloading", "true"}, {"cpu_offloading_num_layers", all}}},
         {"selective, one layer offloading",
          {{"recompute_granularity", "selective"}, {"cpu_offloading", "true"}, {"cpu_offloading_num_layers", "1"}}},
     };
-    for (const char *modules : {"core_attn", "qkv", "qk_norm_rope", "layernorm", "mlp_act", "mlp", "layernorm,qk_norm_rope,mlp_act",
-                                "core_attn,qkv,qk_norm_rope,layernorm,mlp_act,mlp"})
-        list.push_back({std::string("selective ") + modules, {{"recompute_granularity", "selective"}, {"recompute_modules", modules}}});
+    for (const char *modules : {"core_attn", "qkv", "qk_norm_rope", "layernorm", "mlp_act", "mlp",
+                                "layernorm,qk_norm_rope,mlp_act", "core_attn,qkv,qk_norm_rope,layernorm,mlp_act,mlp"})
+        list.push_back({std::string("selective ") + modules,
+                        {{"recompute_granularity", "selective"}, {"recompute_modules", modules}}});
     const auto full = [&](const char *method, int64_t count) {
         if (count > num_layers) return;
         list.push_back({std::string("full ") + method + " " + std::to_string(count),
-                        {{"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", std::to_string(count)}}});
+                        {{"recompute_granularity", "full"},
+                         {"recompute_method", method},
+                         {"recompute_num_layers", std::to_string(count)}}});
     };
     full("uniform", 1);
     full("uniform", 2);  // with three layers, the last unit is shorter
     if (num_layers > 1) {
         list.push_back(list.back());
         list.back().name += ", offloading";
-        list.back().settings.insert(list.back().settings.end(), {{"cpu_offloading", "true"}, {"cpu_offloading_num_layers", all}});
+        list.back().settings.insert(list.back().settings.end(),
+                                    {{"cpu_offloading", "true"}, {"cpu_offloading_num_layers", all}});
     }
     if (num_layers > 2) full("uniform", num_layers);
     full("block", 1);

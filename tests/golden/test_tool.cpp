@@ -27,7 +27,8 @@ public:
         path_ = other != nullptr ? other : MDLM_TOOL_PATH;
     }
     Ended operator()(std::vector<std::string> words, const char *out_to = nullptr) const {
-        const std::string out = out_to != nullptr ? out_to : (folder_.path() / "out").string(), err = (folder_.path() / "err").string();
+        const std::string out = out_to != nullptr ? out_to : (folder_.path() / "out").string(),
+                          err = (folder_.path() / "err").string();
         words.insert(words.begin(), path_);
         std::vector<char *> argv;
         for (std::string &word : words) argv.push_back(word.data());
@@ -35,14 +36,16 @@ public:
         const pid_t child = fork();
         REQUIRE(child >= 0);
         if (child == 0) {
-            const int to = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), errors = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+            const int to = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+                      errors = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
             if (to < 0 || errors < 0 || dup2(to, 1) < 0 || dup2(errors, 2) < 0) _exit(99);
             execv(path_.c_str(), argv.data());
             _exit(98);
         }
         int status = 0;
         REQUIRE(waitpid(child, &status, 0) == child);
-        return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out_to != nullptr ? "" : read_text(out), read_text(err)};
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                out_to != nullptr ? "" : read_text(out), read_text(err)};
     }
 
 private:
@@ -116,7 +119,8 @@ TEST_CASE("golden: mdlm refuses what it is not asked right") {
     expect_refused(tool({"check", "--dtype", "f8", dlm}), {"--dtype", "f8"});
     expect_refused(tool({"check", "--dtype", "f64", dlm}), {"f64"});  // not on the cpu
     expect_refused(tool({"check", "--recompute-granularity", "half", dlm}), {"half"});
-    expect_refused(tool({"check", "--recompute-granularity", "full", "--recompute-method", "uniform", dlm}), {dlm, "recompute_num_layers"});
+    expect_refused(tool({"check", "--recompute-granularity", "full", "--recompute-method", "uniform", dlm}),
+                   {dlm, "recompute_num_layers"});
 }
 
 // Suite tool has the rest of bench.
@@ -124,7 +128,8 @@ TEST_CASE("golden: mdlm bench times, writes its files, and refuses in one line")
     const Tool tool;
     const TemporaryFolder folder;
     const auto bench = [&](std::vector<std::string> more, const char *out_to = nullptr) {
-        more.insert(more.begin(), {"bench", "--num-layers=2", "--hidden-size=16", "--num-attention-heads=2", "--seq-length=8", "--repeats=2"});
+        more.insert(more.begin(), {"bench", "--num-layers=2", "--hidden-size=16", "--num-attention-heads=2",
+                                   "--seq-length=8", "--repeats=2"});
         return tool(more, out_to);
     };
     const std::string svg = (folder.path() / "sweep.svg").string(), trace = (folder.path() / "trace.json").string();
@@ -168,7 +173,9 @@ TEST_CASE("golden: mdlm check passes what is right and fails what is past the to
     const std::string dlm = case_folder("dlm");
     CHECK(tool({"check", dlm}).status == 0);
     CHECK(tool({"check", "--dtype=bf16", "--threads", "1", dlm}).status == 0);
-    CHECK(tool({"check", "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "2", dlm}).status == 0);
+    CHECK(tool({"check", "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers",
+                "2", dlm})
+              .status == 0);
     CHECK(tool({"check", "--recompute-activations", "--batch-first", "--", dlm}).status == 0);
     const Ended past = tool({"check", "--tolerance", "1e-12", dlm, case_folder("gpt")});
     CHECK(past.status == 1);
@@ -201,7 +208,8 @@ TEST_CASE("golden: mdlm check on ranks, under every recompute setting") {
     CHECK(holds(pair.out, "dlm  cpu f32  t 2  "));
     CHECK(holds(pair.out, "bits the same"));
     // What t does not divide is skipped, with the reason.
-    const Ended four = check({"--tensor-model-parallel-size=4", "--sequence-parallel", "--device=reference", "--dtype=f64"});
+    const Ended four =
+        check({"--tensor-model-parallel-size=4", "--sequence-parallel", "--device=reference", "--dtype=f64"});
     CHECK(four.status == 0);
     CHECK(lines(four.out) == 8);
     CHECK(holds(four.out, "gqa  because num_attention_heads = 6"));
@@ -222,9 +230,10 @@ TEST_CASE("golden: mdlm check on ranks, under every recompute setting") {
     expect_refused(check({"--sweep", "--recompute-activations"}), {"--sweep"});
     expect_refused(check({"--tensor-model-parallel-size=0"}), {"tensor_model_parallel_size"});
     expect_refused(check({"--tensor-model-parallel-size=2", "--dtype=f64"}), {"f64"});
-    expect_refused(check({"--tensor-model-parallel-size=2", "--recompute-granularity=full", "--recompute-method=uniform", "--recompute-num-layers=1",
-                          "--sequence-parallel", "--distribute-saved-activations"}),
-                   {"distribute_saved_activations"});
+    expect_refused(
+        check({"--tensor-model-parallel-size=2", "--recompute-granularity=full", "--recompute-method=uniform",
+               "--recompute-num-layers=1", "--sequence-parallel", "--distribute-saved-activations"}),
+        {"distribute_saved_activations"});
 }
 
 TEST_CASE("golden: mdlm check refuses hostile folders in one line") {
@@ -236,18 +245,21 @@ TEST_CASE("golden: mdlm check refuses hostile folders in one line") {
     fs::create_directory(folder.path() / "empty");
     expect_refused(check(folder.path() / "empty"), {"config.txt"});
 
-    for (const char *name : {"input.npy", "output.npy", "grad_output.npy", "grad_input.npy", "cu_seqlens.npy", "config.txt",
-                             "param/final_layernorm.weight.npy", "grad/layers.1.mlp.linear_fc1.weight.npy"}) {
+    for (const char *name :
+         {"input.npy", "output.npy", "grad_output.npy", "grad_input.npy", "cu_seqlens.npy", "config.txt",
+          "param/final_layernorm.weight.npy", "grad/layers.1.mlp.linear_fc1.weight.npy"}) {
         CAPTURE(std::string(name));
         const fs::path copy = folder.copy_case("packed", "truncated");
         const std::string whole = read_text(copy / name);
         for (const size_t length : {size_t{0}, size_t{1}, size_t{9}, size_t{11}, size_t{40}, whole.size() - 1}) {
-            if (name == std::string("config.txt") && length + 1 == whole.size()) continue;  // only the last newline is gone
+            if (name == std::string("config.txt") && length + 1 == whole.size())
+                continue;  // only the last newline is gone
             CAPTURE(length);
             write_text(copy / name, whole.substr(0, length));
             expect_refused(check(copy), {name});
         }
-        if (name == std::string("cu_seqlens.npy")) continue;  // without it, nothing is packed: another case, and a right one
+        if (name == std::string("cu_seqlens.npy"))
+            continue;  // without it, nothing is packed: another case, and a right one
         fs::remove(copy / name);
         expect_refused(check(copy), {name});
         fs::create_directory(copy / name);

@@ -18,9 +18,9 @@ void expect_within(double tolerance, mdlm_device_kind device, const SettingsOnTo
     }
 }
 
-// The runner transposes what a batch_first block takes and makes, so the numbers compare as they stand. What is computed token by token
-// keeps its bits where the kernel's do not depend on where in the array a row lies (the reference); sums over tokens run in the order of
-// the rows, which is another.
+// The runner transposes what a batch_first block takes and makes, so the numbers compare as they stand. What is
+// computed token by token keeps its bits where the kernel's do not depend on where in the array a row lies (the
+// reference); sums over tokens run in the order of the rows, which is another.
 struct Allowed {
     bool same_bits_per_token;
     double difference;
@@ -53,7 +53,8 @@ void expect_same_batch_first(mdlm_device_kind device, const std::string &dtype, 
 }  // namespace
 
 TEST_CASE("golden: the eight cases are there and their results are not trivial") {
-    CHECK(case_names() == std::vector<std::string>{"block_causal", "dlm", "gpt", "gqa", "odd", "packed", "relu2", "window"});
+    CHECK(case_names() ==
+          std::vector<std::string>{"block_causal", "dlm", "gpt", "gqa", "odd", "packed", "relu2", "window"});
     for (const std::string &name : case_names()) {
         CAPTURE(name);
         const mdlm::tools::Case &c = case_named(name);
@@ -67,7 +68,9 @@ TEST_CASE("golden: the eight cases are there and their results are not trivial")
     }
 }
 
-TEST_CASE("golden: reference f64 is within 1e-12") { expect_within(1e-12, MDLM_DEVICE_REFERENCE, {{"params_dtype", "f64"}}); }
+TEST_CASE("golden: reference f64 is within 1e-12") {
+    expect_within(1e-12, MDLM_DEVICE_REFERENCE, {{"params_dtype", "f64"}});
+}
 
 TEST_CASE("golden: reference f64, unfused attention, is within 1e-12") {
     expect_within(1e-12, MDLM_DEVICE_REFERENCE, {{"params_dtype", "f64"}, {"attention_backend", "unfused"}});

@@ -41,7 +41,8 @@ std::string compare(mdlm_comm *comm, int rank, int size, const Settings &setting
     if (ours.size() != theirs.size()) return "other sizes than threads have";
     bool some = false;
     for (size_t i = 0; i < ours.size(); ++i) {
-        if (ours[i] != theirs[i]) return "byte " + std::to_string(i) + " of y, dx and gradients is not that of a group of threads";
+        if (ours[i] != theirs[i])
+            return "byte " + std::to_string(i) + " of y, dx and gradients is not that of a group of threads";
         some = some || ours[i] != 0;
     }
     return some ? "" : "nothing but zeros";
@@ -56,13 +57,20 @@ std::vector<Case> block_cases() {
             for (const bool full : {false, true}) {
                 Settings settings = {{"params_dtype", dtype}, {"sequence_parallel", sequence_parallel}};
                 if (full) {
-                    settings.insert(settings.end(), {{"recompute_granularity", "full"}, {"recompute_method", "uniform"}, {"recompute_num_layers", "1"}});
+                    settings.insert(settings.end(), {{"recompute_granularity", "full"},
+                                                     {"recompute_method", "uniform"},
+                                                     {"recompute_num_layers", "1"}});
                     // Under sequence parallelism the input is a share already.
                     if (sequence_parallel[0] == '0') settings.push_back({"distribute_saved_activations", "1"});
                 }
-                const std::string name = std::string("block: ") + dtype + (sequence_parallel[0] == '1' ? ", sequence_parallel" : "") +
-                                         (!full ? "" : sequence_parallel[0] == '1' ? ", full recompute" : ", full recompute, distributed inputs");
-                cases.push_back({name, 0, [settings](mdlm_comm *comm, int rank, int size) { return compare(comm, rank, size, settings); }});
+                const std::string name = std::string("block: ") + dtype +
+                                         (sequence_parallel[0] == '1' ? ", sequence_parallel" : "") +
+                                         (!full                         ? ""
+                                          : sequence_parallel[0] == '1' ? ", full recompute"
+                                                                        : ", full recompute, distributed inputs");
+                cases.push_back({name, 0, [settings](mdlm_comm *comm, int rank, int size) {
+                                     return compare(comm, rank, size, settings);
+                                 }});
             }
     return cases;
 }

@@ -13,12 +13,14 @@ namespace {
 using namespace mdlm;
 using Bytes = std::vector<unsigned char>;
 
-constexpr int64_t sizes[] = {0, 1, 7, 1000, 8191, 65539, 200001};  // of one message, several, and over the limits between algorithms
+constexpr int64_t sizes[] = {0,    1,     7,     1000,
+                             8191, 65539, 200001};  // of one message, several, and over the limits between algorithms
 constexpr DType dtypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
 // A rank's numbers: of very different sizes, so that the order of a sum shows.
 double number(mdlm_test::Random &random, int rank, int64_t i) {
-    return std::ldexp(static_cast<double>(static_cast<int64_t>(random.next())), -63 + static_cast<int>((i * 7 + rank * 5) % 12));
+    return std::ldexp(static_cast<double>(static_cast<int64_t>(random.next())),
+                      -63 + static_cast<int>((i * 7 + rank * 5) % 12));
 }
 
 // With a few NaN, infinities and zeros of both signs for MAX.
@@ -47,7 +49,8 @@ std::vector<Result> collect(mdlm_comm *comm, int rank, int size) {
             const std::string suffix = " of " + std::to_string(count) + " " + name_of(dtype);
             const auto bytes = static_cast<size_t>(count * size_of(dtype));
             for (const mdlm_reduce_op op : {MDLM_REDUCE_SUM, MDLM_REDUCE_MAX}) {
-                const Bytes mine = data_of(rank, count, dtype, op == MDLM_REDUCE_MAX), whole = data_of(rank, count * size, dtype, op == MDLM_REDUCE_MAX);
+                const Bytes mine = data_of(rank, count, dtype, op == MDLM_REDUCE_MAX),
+                            whole = data_of(rank, count * size, dtype, op == MDLM_REDUCE_MAX);
                 const std::string name = op == MDLM_REDUCE_SUM ? " SUM" : " MAX";
                 Bytes out(bytes + 8, 0xa5);
                 OK(mdlm_comm_all_reduce(comm, mine.data(), out.data(), count, abi, op, 60000));
@@ -62,7 +65,8 @@ std::vector<Result> collect(mdlm_comm *comm, int rank, int size) {
             }
             // Bits that need not be numbers.
             Bytes mine(bytes), gathered(bytes * static_cast<size_t>(size) + 8, 0xa5);
-            for (size_t i = 0; i < bytes; ++i) mine[i] = static_cast<unsigned char>(i * 31 + i / 251 + static_cast<size_t>(rank) * 101);
+            for (size_t i = 0; i < bytes; ++i)
+                mine[i] = static_cast<unsigned char>(i * 31 + i / 251 + static_cast<size_t>(rank) * 101);
             OK(mdlm_comm_all_gather(comm, mine.data(), gathered.data(), count, abi, 60000));
             all.push_back({"all_gather" + suffix, gathered});
         }
@@ -87,12 +91,14 @@ std::string compare(mdlm_comm *comm, int rank, int size) {
         if (ours[i].bytes != theirs[i].bytes) {
             size_t at = 0;
             while (ours[i].bytes[at] == theirs[i].bytes[at]) ++at;
-            return ours[i].what + ": byte " + std::to_string(at) + " of " + std::to_string(ours[i].bytes.size()) + " is not that of a group of threads";
+            return ours[i].what + ": byte " + std::to_string(at) + " of " + std::to_string(ours[i].bytes.size()) +
+                   " is not that of a group of threads";
         }
     return "";
 }
 
-// What a group of threads cannot show: that all ranks have the same. Sums of three numbers whose order can be told from their bits.
+// What a group of threads cannot show: that all ranks have the same. Sums of three numbers whose order can be told from
+// their bits.
 std::string same_on_all(mdlm_comm *comm, int rank, int size) {
     constexpr int64_t count = 100003;
     const Bytes mine = data_of(rank, count, DType::f32, false);
@@ -110,7 +116,8 @@ std::string same_on_all(mdlm_comm *comm, int rank, int size) {
             const auto v = static_cast<float>(number(random[static_cast<size_t>(r)], r, i));
             s = r == 0 ? v : s + v;
         }
-        if (load(DType::f32, sum.data(), i) != static_cast<double>(s)) return "element " + std::to_string(i) + " is not the sum in rank order";
+        if (load(DType::f32, sum.data(), i) != static_cast<double>(s))
+            return "element " + std::to_string(i) + " is not the sum in rank order";
     }
     return "";
 }
@@ -118,7 +125,8 @@ std::string same_on_all(mdlm_comm *comm, int rank, int size) {
 }  // namespace
 
 std::vector<Case> conformance_cases() {
-    return {{"conformance: collectives have the bits of a group of threads", 0, compare}, {"conformance: all ranks have the sum in rank order", 0, same_on_all}};
+    return {{"conformance: collectives have the bits of a group of threads", 0, compare},
+            {"conformance: all ranks have the sum in rank order", 0, same_on_all}};
 }
 
 }  // namespace mpi_test

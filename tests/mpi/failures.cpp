@@ -15,7 +15,9 @@ constexpr int64_t long_ms = 60000;  // a timeout that must not be what ends a wa
 constexpr int64_t soon_ms = 10000;  // on a machine that does much else: far below long_ms
 
 void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
-int64_t ms_since(Clock::time_point begin) { return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count(); }
+int64_t ms_since(Clock::time_point begin) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
+}
 
 // A communicator that the case destroys when it likes.
 struct Own {
@@ -32,9 +34,11 @@ mdlm_status sum(mdlm_comm *comm, int64_t count, int64_t timeout_ms) {
 }
 
 // "" when the status is COMM, soon enough and with text in its line; call it right after.
-std::string expect_comm(mdlm_status status, const std::string &text, Clock::time_point begin, int64_t most_ms = soon_ms) {
+std::string expect_comm(mdlm_status status, const std::string &text, Clock::time_point begin,
+                        int64_t most_ms = soon_ms) {
     const std::string line = mdlm_last_error();
-    if (status != MDLM_ERROR_COMM) return std::string("status ") + mdlm_status_name(status) + " (" + line + "), expected an error with: " + text;
+    if (status != MDLM_ERROR_COMM)
+        return std::string("status ") + mdlm_status_name(status) + " (" + line + "), expected an error with: " + text;
     if (line.find(text) == std::string::npos) return "the line is: " + line + "; expected in it: " + text;
     if (ms_since(begin) > most_ms) return "it took " + std::to_string(ms_since(begin)) + " ms to say: " + line;
     return "";
@@ -48,8 +52,10 @@ std::string timeout(int rank, int size, int64_t count) {
     const auto begin = Clock::now();
     std::string wrong = expect_comm(sum(own.comm, count, rank == size - 1 ? long_ms : 200), text, begin);
     // Or by another rank that began before.
-    const bool by_itself = std::string(mdlm_last_error()).find("rank " + std::to_string(rank) + " waited") != std::string::npos;
-    if (wrong.empty() && by_itself && ms_since(begin) < 200) wrong = "gave up after " + std::to_string(ms_since(begin)) + " ms, expected 200";
+    const bool by_itself =
+        std::string(mdlm_last_error()).find("rank " + std::to_string(rank) + " waited") != std::string::npos;
+    if (wrong.empty() && by_itself && ms_since(begin) < 200)
+        wrong = "gave up after " + std::to_string(ms_since(begin)) + " ms, expected 200";
     // And again, without waiting.
     if (wrong.empty()) wrong = expect_comm(sum(own.comm, count, long_ms), "aborted", Clock::now(), 1000);
     return wrong;
@@ -100,7 +106,8 @@ std::string leave(int rank, int, int64_t count) {
     return wrong.empty() ? expect_comm(sum(own.comm, count, long_ms), "aborted", begin) : wrong;
 }
 
-// The usual end: every rank destroys after its last collective, whenever it comes there. And communicators do not run out.
+// The usual end: every rank destroys after its last collective, whenever it comes there. And communicators do not run
+// out.
 std::string ends(int rank, int size, int64_t) {
     for (int i = 0; i < 120; ++i) {
         Own own;
@@ -114,14 +121,22 @@ std::string ends(int rank, int size, int64_t) {
 // Rank 1's first call is another one. Both calls are named on every rank; the next communicator works.
 std::string mismatch(int rank, int, int64_t) {
     std::vector<float> send(1 << 20, 1), recv(1 << 22);
-    const auto other_count = [&](mdlm_comm *c) { return mdlm_comm_all_reduce(c, send.data(), recv.data(), rank == 1 ? 300000 : 7, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, long_ms); };
+    const auto other_count = [&](mdlm_comm *c) {
+        return mdlm_comm_all_reduce(c, send.data(), recv.data(), rank == 1 ? 300000 : 7, MDLM_DTYPE_F32,
+                                    MDLM_REDUCE_SUM, long_ms);
+    };
     const auto other_kind = [&](mdlm_comm *c) {
-        return rank == 1 ? mdlm_comm_reduce_scatter(c, send.data(), recv.data(), 1000, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, long_ms)
+        return rank == 1 ? mdlm_comm_reduce_scatter(c, send.data(), recv.data(), 1000, MDLM_DTYPE_F32, MDLM_REDUCE_SUM,
+                                                    long_ms)
                          : mdlm_comm_all_gather(c, send.data(), recv.data(), 100000, MDLM_DTYPE_F32, long_ms);
     };
-    const auto other_dtype = [&](mdlm_comm *c) { return mdlm_comm_all_gather(c, send.data(), recv.data(), 100000, rank == 1 ? MDLM_DTYPE_F64 : MDLM_DTYPE_BF16, long_ms); };
+    const auto other_dtype = [&](mdlm_comm *c) {
+        return mdlm_comm_all_gather(c, send.data(), recv.data(), 100000, rank == 1 ? MDLM_DTYPE_F64 : MDLM_DTYPE_BF16,
+                                    long_ms);
+    };
     const auto other_op = [&](mdlm_comm *c) {
-        return mdlm_comm_reduce_scatter(c, send.data(), recv.data(), 0, MDLM_DTYPE_F16, rank == 1 ? MDLM_REDUCE_MAX : MDLM_REDUCE_SUM, long_ms);
+        return mdlm_comm_reduce_scatter(c, send.data(), recv.data(), 0, MDLM_DTYPE_F16,
+                                        rank == 1 ? MDLM_REDUCE_MAX : MDLM_REDUCE_SUM, long_ms);
     };
     const std::pair<std::function<mdlm_status(mdlm_comm *)>, const char *> calls[] = {
         {other_count, "all_reduce SUM of 7 f32 and all_reduce SUM of 300000 f32"},
@@ -132,7 +147,8 @@ std::string mismatch(int rank, int, int64_t) {
     for (int repeat = 0; repeat < 5; ++repeat)
         for (const auto &[call, text] : calls) {
             Own own;
-            const std::string wrong = expect_comm(call(own.comm), std::string("ranks 0 and 1 do not make the same call: ") + text, Clock::now());
+            const std::string wrong = expect_comm(
+                call(own.comm), std::string("ranks 0 and 1 do not make the same call: ") + text, Clock::now());
             if (!wrong.empty()) return wrong;
         }
     Own own;
@@ -143,14 +159,19 @@ std::string mismatch(int rank, int, int64_t) {
 std::string expect_status(mdlm_status status, mdlm_status expected, const std::string &text) {
     const std::string line = mdlm_last_error();
     if (status == expected && line.find(text) != std::string::npos) return "";
-    return std::string(mdlm_status_name(status)) + ": " + line + "; expected " + mdlm_status_name(expected) + " with: " + text;
+    return std::string(mdlm_status_name(status)) + ": " + line + "; expected " + mdlm_status_name(expected) +
+           " with: " + text;
 }
 
 std::string arguments(int rank, int size, int64_t) {
     mdlm_comm *comm = nullptr;
-    std::string wrong = expect_status(mdlm_comm_create_mpi(MPI_COMM_WORLD, nullptr), MDLM_ERROR_ARGUMENT, "out is NULL");
-    if (wrong.empty()) wrong = expect_status(mdlm_comm_create_mpi(MPI_COMM_NULL, &comm), MDLM_ERROR_ARGUMENT, "MPI_COMM_NULL");
-    if (wrong.empty()) wrong = expect_status(mdlm_comm_create_mpi_f(MPI_Comm_c2f(MPI_COMM_NULL), &comm), MDLM_ERROR_ARGUMENT, "MPI_COMM_NULL");
+    std::string wrong =
+        expect_status(mdlm_comm_create_mpi(MPI_COMM_WORLD, nullptr), MDLM_ERROR_ARGUMENT, "out is NULL");
+    if (wrong.empty())
+        wrong = expect_status(mdlm_comm_create_mpi(MPI_COMM_NULL, &comm), MDLM_ERROR_ARGUMENT, "MPI_COMM_NULL");
+    if (wrong.empty())
+        wrong = expect_status(mdlm_comm_create_mpi_f(MPI_Comm_c2f(MPI_COMM_NULL), &comm), MDLM_ERROR_ARGUMENT,
+                              "MPI_COMM_NULL");
     if (wrong.empty() && size > 1) {
         MPI_Comm half = MPI_COMM_NULL, inter = MPI_COMM_NULL;
         MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &half);
@@ -192,9 +213,11 @@ std::string side_by_side(int rank, int size, int64_t) {
     std::string wrong;
     const auto expect_sum = [&](const Own &own, float expected) {
         std::vector<float> values(50000, 1);
-        OK(mdlm_comm_all_reduce(own.comm, values.data(), values.data(), 50000, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, long_ms));
+        OK(mdlm_comm_all_reduce(own.comm, values.data(), values.data(), 50000, MDLM_DTYPE_F32, MDLM_REDUCE_SUM,
+                                long_ms));
         for (const float v : values)
-            if (v != expected && wrong.empty()) wrong = "a sum of " + std::to_string(v) + ", expected " + std::to_string(expected);
+            if (v != expected && wrong.empty())
+                wrong = "a sum of " + std::to_string(v) + ", expected " + std::to_string(expected);
     };
     for (int i = 0; i < 10; ++i) {
         expect_sum(world, static_cast<float>(size));
@@ -245,7 +268,8 @@ std::string other_shape(int rank, int, int64_t) {
     Own own;
     Step step(own.comm, {});
     if (rank == 1) step.batch.seq_length = 16;
-    const std::string wrong = expect_status(step.forward(), MDLM_ERROR_SHAPE, "seq_length differs between ranks: 24 on rank 0, 16 on rank 1");
+    const std::string wrong =
+        expect_status(step.forward(), MDLM_ERROR_SHAPE, "seq_length differs between ranks: 24 on rank 0, 16 on rank 1");
     step.batch.seq_length = 24;
     if (!wrong.empty()) return wrong;
     OK(step.forward());
@@ -254,18 +278,26 @@ std::string other_shape(int rank, int, int64_t) {
 }
 
 Case make(const char *name, std::string (*f)(int rank, int size, int64_t count), int64_t count = 0) {
-    return {std::string("failures: ") + name, 0, [f, count](mdlm_comm *, int rank, int size) { return f(rank, size, count); }};
+    return {std::string("failures: ") + name, 0,
+            [f, count](mdlm_comm *, int rank, int size) { return f(rank, size, count); }};
 }
 
 }  // namespace
 
 std::vector<Case> failure_cases() {
-    return {make("a rank that does not come is named by all, small messages", timeout, 100), make("a rank that does not come is named by all, large messages", timeout, 3000000),
-            make("another rank aborts, small messages", abort_elsewhere, 100), make("another rank aborts, large messages", abort_elsewhere, 3000000),
-            make("another thread of a waiting rank aborts", abort_by_thread), make("a rank destroys its communicator, small messages", leave, 100),
-            make("a rank destroys its communicator, large messages", leave, 3000000), make("all ranks destroy after their last collective", ends),
-            make("other calls are named on all ranks", mismatch), make("arguments of create", arguments), make("groups side by side", side_by_side),
-            make("a thread that may not call MPI", wrong_thread), make("a callback's error during backward", callback_error),
+    return {make("a rank that does not come is named by all, small messages", timeout, 100),
+            make("a rank that does not come is named by all, large messages", timeout, 3000000),
+            make("another rank aborts, small messages", abort_elsewhere, 100),
+            make("another rank aborts, large messages", abort_elsewhere, 3000000),
+            make("another thread of a waiting rank aborts", abort_by_thread),
+            make("a rank destroys its communicator, small messages", leave, 100),
+            make("a rank destroys its communicator, large messages", leave, 3000000),
+            make("all ranks destroy after their last collective", ends),
+            make("other calls are named on all ranks", mismatch),
+            make("arguments of create", arguments),
+            make("groups side by side", side_by_side),
+            make("a thread that may not call MPI", wrong_thread),
+            make("a callback's error during backward", callback_error),
             make("another shape is named on all ranks, and all go on", other_shape)};
 }
 

@@ -16,7 +16,8 @@ namespace {
 
 void expect(mdlm_status seen, mdlm_status expected, const char *text) {
     if (seen == expected && std::strstr(mdlm_last_error(), text) != nullptr) return;
-    throw std::runtime_error(std::string(mdlm_status_name(seen)) + ": " + mdlm_last_error() + "; expected " + mdlm_status_name(expected) + ": " + text);
+    throw std::runtime_error(std::string(mdlm_status_name(seen)) + ": " + mdlm_last_error() + "; expected " +
+                             mdlm_status_name(expected) + ": " + text);
 }
 
 mdlm_status sum(mdlm_comm *comm) {

@@ -73,7 +73,9 @@ int run_cases(int argc, char **argv, const std::vector<Case> &cases) {
     for (const Case &c : cases) {
         if (!is_wanted(c, size, filters)) continue;
         const std::string wrong = collect(run_one(c, rank, size), rank, size);
-        if (rank == 0) std::printf(wrong.empty() ? "mpi-case: %s: holds%s\n" : "mpi-case: %s: fails: %s\n", c.name.c_str(), wrong.c_str());
+        if (rank == 0)
+            std::printf(wrong.empty() ? "mpi-case: %s: holds%s\n" : "mpi-case: %s: fails: %s\n", c.name.c_str(),
+                        wrong.c_str());
         std::fflush(stdout);
         if (!wrong.empty()) failed = 1;
     }

@@ -17,8 +17,8 @@ struct Case {
     RankBody run;
 };
 
-// The main function of a program that mpirun starts: runs, on a communicator of its own, each case whose size is the world's and whose name begins with
-// an argument (every one without arguments), and has rank 0 print
+// The main function of a program that mpirun starts: runs, on a communicator of its own, each case whose size is the
+// world's and whose name begins with an argument (every one without arguments), and has rank 0 print
 //     mpi-case: NAME: holds
 //     mpi-case: NAME: fails: what is wrong on the first rank where something is
 // --list prints the names of those it would run, --size t for a world of t instead of this one.

@@ -13,8 +13,13 @@ Step::Step(mdlm_comm *comm, const Settings &settings) {
     int32_t rank = 0, size = 1;
     OK(mdlm_comm_rank(comm, &rank, &size));
     mdlm_config config = MDLM_CONFIG_INIT;
-    for (const auto &[key, value] : Settings{{"num_layers", "2"}, {"hidden_size", "64"}, {"num_attention_heads", "8"}, {"num_query_groups", "4"},
-                                             {"ffn_hidden_size", "96"}, {"qk_layernorm", "1"}, {"hidden_dropout", "0.1"}})
+    for (const auto &[key, value] : Settings{{"num_layers", "2"},
+                                             {"hidden_size", "64"},
+                                             {"num_attention_heads", "8"},
+                                             {"num_query_groups", "4"},
+                                             {"ffn_hidden_size", "96"},
+                                             {"qk_layernorm", "1"},
+                                             {"hidden_dropout", "0.1"}})
         OK(mdlm_config_set(&config, key, value));
     for (const auto &[key, value] : settings) OK(mdlm_config_set(&config, key, value));
     config.tensor_model_parallel_size = size;
@@ -55,7 +60,9 @@ void Step::close() {
     mdlm_context_destroy(context_);
 }
 
-unsigned char *Step::at(int buffer) { return reinterpret_cast<unsigned char *>(memory_.data()) + static_cast<size_t>(buffer) * bytes_; }
+unsigned char *Step::at(int buffer) {
+    return reinterpret_cast<unsigned char *>(memory_.data()) + static_cast<size_t>(buffer) * bytes_;
+}
 
 mdlm_status Step::forward() { return mdlm_block_forward(block_, &batch, at(0), tape_, at(1)); }
 

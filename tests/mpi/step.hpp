@@ -10,7 +10,8 @@
 namespace mpi_test {
 
 inline void expect_ok(mdlm_status status, const char *call) {
-    if (status != MDLM_OK) throw std::runtime_error(std::string(call) + ": " + mdlm_status_name(status) + ": " + mdlm_last_error());
+    if (status != MDLM_OK)
+        throw std::runtime_error(std::string(call) + ": " + mdlm_status_name(status) + ": " + mdlm_last_error());
 }
 #define OK(call) mpi_test::expect_ok(call, #call)
 

@@ -1,4 +1,5 @@
-// What must hold on a tensor-parallel group, as code of one rank: the same cases run on threads of one process and on processes.
+// What must hold on a tensor-parallel group, as code of one rank: the same cases run on threads of one process and on
+// processes.
 #pragma once
 #include <string>
 #include <vector>

@@ -17,26 +17,30 @@ double norm_of_difference(const std::vector<double> &a, const std::vector<double
     return std::isfinite(squares) ? std::sqrt(squares) : HUGE_VAL;
 }
 
-// The group may be a few times as far from float64 as one rank is: its sums are rounded where they are handed over. The fewer elements, the
-// more the two distances differ by chance (two channels of a norm of keys, whose gradient all but cancels); what one rank gets right by
-// chance altogether is bounded by the dtype's own error.
+// The group may be a few times as far from float64 as one rank is: its sums are rounded where they are handed over. The
+// fewer elements, the more the two distances differ by chance (two channels of a norm of keys, whose gradient all but
+// cancels); what one rank gets right by chance altogether is bounded by the dtype's own error.
 std::string compare(const Draw &d, const Outcome &group, Tally &tally) {
     const Outcome one = run(on_one_rank(d), {.which = Which::keep_everything, .whole = true});
-    const Outcome truth =
-        run(on_one_rank(d, MDLM_DTYPE_F64), {.which = Which::keep_everything, .device = MDLM_DEVICE_REFERENCE, .whole = true});
+    const Outcome truth = run(on_one_rank(d, MDLM_DTYPE_F64),
+                              {.which = Which::keep_everything, .device = MDLM_DEVICE_REFERENCE, .whole = true});
     for (const Outcome *o : {&one, &truth})
         if (!o->failure.empty()) return "on one rank: " + o->failure;
-    if (group.values.size() != truth.values.size() || one.values.size() != truth.values.size()) return "number of results";
+    if (group.values.size() != truth.values.size() || one.values.size() != truth.values.size())
+        return "number of results";
     const double dtype_error = d.config.params_dtype == MDLM_DTYPE_BF16 ? 0x1p-7 : 0x1p-19;
     for (size_t i = 0; i < truth.values.size(); ++i) {
         const auto &[name, exact] = truth.values[i];
-        if (group.values[i].first != name || group.values[i].second.size() != exact.size()) return name + ": another shape";
+        if (group.values[i].first != name || group.values[i].second.size() != exact.size())
+            return name + ": another shape";
         const std::vector<double> zero(exact.size());
         const double off = norm_of_difference(group.values[i].second, exact);
         const double times = 8 + 64 / static_cast<double>(exact.size());
-        const double allowed = times * norm_of_difference(one.values[i].second, exact) + dtype_error * norm_of_difference(exact, zero);
+        const double allowed =
+            times * norm_of_difference(one.values[i].second, exact) + dtype_error * norm_of_difference(exact, zero);
         if (!(off <= allowed)) return name + ": off by " + std::to_string(off / allowed) + " times what is allowed";
-        if (off > 0 && off / allowed > tally.worst) tally.worst = off / allowed, tally.where = name + " of draw " + std::to_string(d.seed);
+        if (off > 0 && off / allowed > tally.worst)
+            tally.worst = off / allowed, tally.where = name + " of draw " + std::to_string(d.seed);
     }
     return "";
 }
@@ -53,7 +57,8 @@ std::string compare_replicas(const Outcome &o, mdlm_comm *comm, int size) {
     OK(mdlm_comm_all_gather(comm, mine.data(), all.data(), static_cast<int64_t>(mine.size()), MDLM_DTYPE_F64, 0));
     for (size_t i = 0; i < all.size(); ++i)
         if (all[i] != all[i % mine.size()])
-            return names[i % mine.size()] + ": other bits on rank " + std::to_string(i / mine.size()) + " than on rank 0";
+            return names[i % mine.size()] + ": other bits on rank " + std::to_string(i / mine.size()) +
+                   " than on rank 0";
     return "";
 }
 

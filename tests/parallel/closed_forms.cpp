@@ -1,5 +1,5 @@
-// What a rank keeps, and what the group sends, against formulas written by hand (arXiv 2205.05198, section 4, on the library's own
-// tensors).
+// What a rank keeps, and what the group sends, against formulas written by hand (arXiv 2205.05198, section 4, on the
+// library's own tensors).
 #include <algorithm>
 #include <cstdio>
 
@@ -16,17 +16,20 @@ using mdlm_test::expect_same;
 constexpr uint64_t hidden = 64, heads = 8, d = hidden / heads, seq = 32, batch = 2, tokens = seq * batch;
 constexpr uint64_t sbh = tokens * hidden, whole = 2 * sbh;  // elements of a layer boundary, and its bytes in bf16
 
-const Settings diffusion = {
-    {"hidden_size", "64"},   {"num_attention_heads", "8"}, {"ffn_hidden_size", "192"},    {"normalization", "RMSNorm"},
-    {"qk_layernorm", "1"},   {"add_bias_linear", "0"},     {"activation_func", "swiglu"}, {"attention_mask_type", "no_mask"},
-    {"params_dtype", "bf16"}};
+const Settings diffusion = {{"hidden_size", "64"},         {"num_attention_heads", "8"},
+                            {"ffn_hidden_size", "192"},    {"normalization", "RMSNorm"},
+                            {"qk_layernorm", "1"},         {"add_bias_linear", "0"},
+                            {"activation_func", "swiglu"}, {"attention_mask_type", "no_mask"},
+                            {"params_dtype", "bf16"}};
 const Settings gpt = {{"hidden_size", "64"}, {"num_attention_heads", "8"},     {"position_embedding_type", "none"},
                       {"add_qkv_bias", "1"}, {"attention_backend", "unfused"}, {"params_dtype", "bf16"}};
 
 uint64_t up(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 Settings layers(int64_t count) { return {{"num_layers", std::to_string(count)}}; }
 Settings full(const char *method, int64_t count) {
-    return {{"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", std::to_string(count)}};
+    return {{"recompute_granularity", "full"},
+            {"recompute_method", method},
+            {"recompute_num_layers", std::to_string(count)}};
 }
 const Settings distributed = {{"distribute_saved_activations", "1"}};
 
@@ -34,8 +37,11 @@ WholeStep step_of(const Settings &settings) {
     WholeStep s;
     set_all(s.config, settings);
     s.seq = seq, s.batch = batch, s.numbers = false;
-    s.parameter = [](const std::string &, int64_t rows, int64_t columns) { return Values(static_cast<size_t>(rows * columns), 1.0 / 16); };
-    for (uint64_t i = 0; i < sbh; ++i) s.x.push_back(static_cast<double>(i % 7) - 3), s.dy.push_back(static_cast<double>(i % 5) - 2);
+    s.parameter = [](const std::string &, int64_t rows, int64_t columns) {
+        return Values(static_cast<size_t>(rows * columns), 1.0 / 16);
+    };
+    for (uint64_t i = 0; i < sbh; ++i)
+        s.x.push_back(static_cast<double>(i % 7) - 3), s.dy.push_back(static_cast<double>(i % 5) - 2);
     return s;
 }
 
@@ -47,7 +53,8 @@ struct Saved {
 };
 Saved none_of_diffusion(uint64_t t, bool sequence_parallel) {
     const uint64_t s = sequence_parallel ? t : 1;
-    // x, both norms' outputs and x after attention 8; qkv 6, rotated q and k 4, context 2, fc1 12, activation 6 by rank.
+    // x, both norms' outputs and x after attention 8; qkv 6, rotated q and k 4, context 2, fc1 12, activation 6 by
+    // rank.
     const uint64_t tensors = 8 * sbh / s + 30 * sbh / t, norm = up(4 * tokens / s);
     const uint64_t rows = up(4 * 2 * heads / t * tokens), softmax = up(4 * 2 * heads / t * tokens);
     return {tensors + 2 * norm + rows + softmax, whole / s + norm};
@@ -59,8 +66,8 @@ Saved none_of_gpt(uint64_t t, bool sequence_parallel) {
     return {8 * sbh / s + 24 * sbh / t + 2 * heads * seq * tokens / t + 2 * norm, whole / s + norm};
 }
 
-void expect_saved(mdlm_comm *comm, const std::string &what, const Settings &settings, const std::vector<uint64_t> &by_layer,
-                  uint64_t final_norm) {
+void expect_saved(mdlm_comm *comm, const std::string &what, const Settings &settings,
+                  const std::vector<uint64_t> &by_layer, uint64_t final_norm) {
     const WholeResult r = run_step(comm, step_of(settings));
     uint64_t total = final_norm;
     for (size_t i = 0; i < by_layer.size(); ++i) {
@@ -78,18 +85,21 @@ std::string saved_bytes(mdlm_comm *comm, int, int size) {
         const uint64_t input = whole / (sp ? t : 1);
         const Saved none = none_of_diffusion(t, sp), plain = none_of_gpt(t, sp);
         const std::string what = sp ? "sequence parallel, " : "";
-        expect_saved(comm, what + "none", diffusion + layers(3) + group, {none.layer, none.layer, none.layer}, none.final_norm);
+        expect_saved(comm, what + "none", diffusion + layers(3) + group, {none.layer, none.layer, none.layer},
+                     none.final_norm);
         expect_saved(comm, what + "none, GPT", gpt + layers(2) + group, {plain.layer, plain.layer}, plain.final_norm);
-        expect_saved(comm, what + "full", diffusion + layers(3) + group + full("uniform", 1), {input, input, input}, none.final_norm);
-        expect_saved(comm, what + "full, units of two", diffusion + layers(3) + group + full("uniform", 2), {input, 0, input},
+        expect_saved(comm, what + "full", diffusion + layers(3) + group + full("uniform", 1), {input, input, input},
                      none.final_norm);
-        expect_saved(comm, what + "block", diffusion + layers(3) + group + full("block", 1), {input, none.layer, none.layer},
-                     none.final_norm);
+        expect_saved(comm, what + "full, units of two", diffusion + layers(3) + group + full("uniform", 2),
+                     {input, 0, input}, none.final_norm);
+        expect_saved(comm, what + "block", diffusion + layers(3) + group + full("block", 1),
+                     {input, none.layer, none.layer}, none.final_norm);
         if (sp) continue;
         const uint64_t share = whole / t;
-        expect_saved(comm, "distributed", diffusion + layers(3) + group + full("uniform", 1) + distributed, {share, share, share},
-                     none.final_norm);
-        expect_saved(comm, "distributed, units of two", diffusion + layers(3) + group + full("uniform", 2) + distributed, {share, 0, share},
+        expect_saved(comm, "distributed", diffusion + layers(3) + group + full("uniform", 1) + distributed,
+                     {share, share, share}, none.final_norm);
+        expect_saved(comm, "distributed, units of two",
+                     diffusion + layers(3) + group + full("uniform", 2) + distributed, {share, 0, share},
                      none.final_norm);
         expect_saved(comm, "distributed, block", diffusion + layers(3) + group + full("block", 1) + distributed,
                      {share, none.layer, none.layer}, none.final_norm);
@@ -115,7 +125,8 @@ std::string padded_share(mdlm_comm *comm, int, int size) {
     expect_same("a padded share", r.planned_saved[0], up(share));
     expect_same("padded shares", r.stats.saved_bytes, 2 * up(share));
     // Of each layer, the shares with their padding, and what linear_proj's replay reduces.
-    expect_same("bytes of replay", r.stats.replayed_collective_bytes, 2 * (share * static_cast<uint64_t>(size) + 3 * 515 * 2));
+    expect_same("bytes of replay", r.stats.replayed_collective_bytes,
+                2 * (share * static_cast<uint64_t>(size) + 3 * 515 * 2));
     return "";
 }
 
@@ -127,7 +138,8 @@ struct Traffic {
 };
 
 // Units of count layers from first on: those of a method, and of one layer where nothing is replayed as a unit.
-std::vector<std::pair<int64_t, bool>> units_of(const char *method, int64_t count, int64_t num_layers) {  // layers, replays
+std::vector<std::pair<int64_t, bool>> units_of(const char *method, int64_t count,
+                                               int64_t num_layers) {  // layers, replays
     std::vector<std::pair<int64_t, bool>> units;
     if (std::string(method) == "uniform")
         for (int64_t i = 0; i < num_layers; i += count) units.emplace_back(std::min(count, num_layers - i), true);
@@ -136,9 +148,10 @@ std::vector<std::pair<int64_t, bool>> units_of(const char *method, int64_t count
     return units;
 }
 
-// Two reductions a layer forward and two backward; with sequence parallelism each is a gather and a scatter, and the inputs of two linears
-// are gathered once more for their weights' gradients. A unit makes the reductions of its layers again but the last; under sequence
-// parallelism the gathers before them too, and the last layer's gathered inputs are those that its replay made.
+// Two reductions a layer forward and two backward; with sequence parallelism each is a gather and a scatter, and the
+// inputs of two linears are gathered once more for their weights' gradients. A unit makes the reductions of its layers
+// again but the last; under sequence parallelism the gathers before them too, and the last layer's gathered inputs are
+// those that its replay made.
 Traffic expected(int64_t num_layers, bool sp, const std::vector<std::pair<int64_t, bool>> &units, bool shards) {
     Traffic e;
     e.forward = static_cast<uint64_t>((sp ? 4 : 2) * num_layers);
@@ -147,7 +160,7 @@ Traffic expected(int64_t num_layers, bool sp, const std::vector<std::pair<int64_
         const auto n = static_cast<uint64_t>(count);
         if (sp) e.replayed += 2 * n;  // inputs of linear_qkv and linear_fc1
         if (!replays) continue;
-        e.replayed += 2 * n - 1;            // outputs of linear_proj and linear_fc2, but for the last layer's linear_fc2
+        e.replayed += 2 * n - 1;  // outputs of linear_proj and linear_fc2, but for the last layer's linear_fc2
         if (sp) e.replayed += 2 * (n - 1);  // a layer that runs forward again gathers for itself
         if (shards) e.replayed += 1;
     }
@@ -177,7 +190,8 @@ std::string collectives(mdlm_comm *comm, int rank, int size) {
         for (const bool sp : {false, true})
             for (int64_t n = 1; n <= 4; ++n) {
                 if ((is_gpt && n == 3) || (mdlm_test::sanitized && n > 2)) continue;
-                // RMSNorm has a weight, LayerNorm a bias too; the GPT has no norms of q and k, and biases after linear_proj and linear_fc2.
+                // RMSNorm has a weight, LayerNorm a bias too; the GPT has no norms of q and k, and biases after
+                // linear_proj and linear_fc2.
                 const Partial p = is_gpt ? Partial{sp ? 4 * hidden + 2 * hidden : 0, sp ? 2 * hidden : 0}
                                          : Partial{(sp ? 2 * hidden : 0) + 2 * d, sp ? hidden : 0};
                 const Settings base = (is_gpt ? gpt : diffusion) + layers(n) + group_of(size, sp);
@@ -185,8 +199,8 @@ std::string collectives(mdlm_comm *comm, int rank, int size) {
                 const auto check = [&](const std::string &name, const Settings &on_top, Traffic e) {
                     e.gradients = (p.layer > 0 ? count : 0) + (p.final_norm > 0);
                     e.gradient_elements = p.layer * count + p.final_norm;
-                    const std::string what = std::string(is_gpt ? "GPT, " : "diffusion, ") + (sp ? "sequence parallel, " : "") +
-                                             std::to_string(n) + " layers, " + name;
+                    const std::string what = std::string(is_gpt ? "GPT, " : "diffusion, ") +
+                                             (sp ? "sequence parallel, " : "") + std::to_string(n) + " layers, " + name;
                     expect_traffic(comm, what, step_of(base + on_top), e);
                     ++settings;
                 };
@@ -198,16 +212,19 @@ std::string collectives(mdlm_comm *comm, int rank, int size) {
                         for (const bool shards : {false, true}) {
                             if (shards && sp) continue;
                             check(std::string(method) + " " + std::to_string(k) + (shards ? ", distributed" : ""),
-                                  full(method, k) + (shards ? distributed : Settings{}), expected(n, sp, units_of(method, k, n), shards));
+                                  full(method, k) + (shards ? distributed : Settings{}),
+                                  expected(n, sp, units_of(method, k, n), shards));
                         }
             }
-    if (rank == 0) std::printf("parallel: collectives of %d settings at t = %d are those of the formulas\n", settings, size);
+    if (rank == 0)
+        std::printf("parallel: collectives of %d settings at t = %d are those of the formulas\n", settings, size);
     return "";
 }
 
 // What is frozen is not summed, and a gradient that nobody wants is not reduced.
 std::string frozen(mdlm_comm *comm, int, int size) {
-    const Settings two = diffusion + layers(2) + group_of(size, false), sequence = diffusion + layers(2) + group_of(size, true);
+    const Settings two = diffusion + layers(2) + group_of(size, false),
+                   sequence = diffusion + layers(2) + group_of(size, true);
     WholeStep s = step_of(two);
     s.frozen = {"q_layernorm.weight"};
     expect_traffic(comm, "q's norm frozen", s, {4, 4, 0, 2, 2 * d});
@@ -229,7 +246,8 @@ std::string frozen(mdlm_comm *comm, int, int size) {
     expect_traffic(comm, "sequence parallel, all norms frozen", s, {8, 8, 4, 0, 0});
     // The weights alone ask for the gathered inputs.
     s.frozen = {"linear_qkv.weight", "linear_fc1.weight"};
-    expect_traffic(comm, "sequence parallel, linears after a gather frozen", s, {8, 8, 0, 3, 2 * (2 * hidden + 2 * d) + hidden});
+    expect_traffic(comm, "sequence parallel, linears after a gather frozen", s,
+                   {8, 8, 0, 3, 2 * (2 * hidden + 2 * d) + hidden});
     return "";
 }
 

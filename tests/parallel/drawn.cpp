@@ -1,5 +1,5 @@
-// Drawn models, plans, batches and orders of passes on groups: bits do not depend on the plan, replicas have the same bits, and the numbers
-// are those of one rank.
+// Drawn models, plans, batches and orders of passes on groups: bits do not depend on the plan, replicas have the same
+// bits, and the numbers are those of one rank.
 #include <cstdio>
 #include <cstdlib>
 
@@ -23,18 +23,22 @@ std::string run_draws(mdlm_comm *comm, int rank, int size) {
     for (uint64_t seed = first; seed <= last; ++seed) {
         const property::Draw d = property::draw_for_group(seed, size);
         const std::string wrong = check_draw(d, comm, rank, size, t);
-        if (!wrong.empty()) return wrong + "\n  " + property::describe(d) + "\n  repeat it with MDLM_DRAW=" + std::to_string(seed);
+        if (!wrong.empty())
+            return wrong + "\n  " + property::describe(d) + "\n  repeat it with MDLM_DRAW=" + std::to_string(seed);
     }
     const auto percent = [&](int count) { return 100.0 * count / t.draws; };
     if (rank == 0)
-        std::printf("parallel: %d draws at t = %d: bf16 %.0f %%, sequence parallel %.0f %%, sharded inputs %.0f %%, units of several "
+        std::printf("parallel: %d draws at t = %d: bf16 %.0f %%, sequence parallel %.0f %%, sharded inputs %.0f %%, "
+                    "units of several "
                     "layers %.0f %%, dropout "
-                    "%.0f %%, grouped queries %.0f %%, packed documents %.0f %%, batch first %.0f %%, host storage %.0f %%, several tapes "
+                    "%.0f %%, grouped queries %.0f %%, packed documents %.0f %%, batch first %.0f %%, host storage "
+                    "%.0f %%, several tapes "
                     "%.0f %%, frozen "
                     "parameters %.0f %%; at most %.2f of the tolerance (%s)\n",
-                    t.draws, size, percent(t.bf16), percent(t.sequence_parallel), percent(t.shards), percent(t.units_of_several),
-                    percent(t.dropout), percent(t.grouped), percent(t.packed), percent(t.batch_first), percent(t.host), percent(t.tapes),
-                    percent(t.frozen), t.worst, t.where.c_str());
+                    t.draws, size, percent(t.bf16), percent(t.sequence_parallel), percent(t.shards),
+                    percent(t.units_of_several), percent(t.dropout), percent(t.grouped), percent(t.packed),
+                    percent(t.batch_first), percent(t.host), percent(t.tapes), percent(t.frozen), t.worst,
+                    t.where.c_str());
     if (only != nullptr || mdlm_test::sanitized) return "";  // too few for shares
     const struct {
         const char *name;

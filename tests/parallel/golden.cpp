@@ -1,5 +1,5 @@
-// The golden cases on groups: float64 numbers from elsewhere, within the tolerances that a group of one has, and under every recompute
-// setting the bits of none.
+// The golden cases on groups: float64 numbers from elsewhere, within the tolerances that a group of one has, and under
+// every recompute setting the bits of none.
 #include <algorithm>
 #include <cstdio>
 
@@ -32,7 +32,8 @@ const std::vector<Golden> &all_golden() {
             g.data = mdlm::tools::read_case(std::string(MDLM_GOLDEN_DIR) + "/" + name);
             for (const int ranks : {2, 4}) {
                 g.fused[ranks] = golden::run_oracle(g.data, golden::Rounding::bf16, golden::Attention::fused, ranks);
-                g.unfused[ranks] = golden::run_oracle(g.data, golden::Rounding::bf16, golden::Attention::unfused, ranks);
+                g.unfused[ranks] =
+                    golden::run_oracle(g.data, golden::Rounding::bf16, golden::Attention::unfused, ranks);
             }
             list.push_back(std::move(g));
         }
@@ -80,17 +81,20 @@ struct Worst {
         if (error / allowed > share) share = error / allowed, where = what;
     }
 };
-void compare(const std::string &what, const Golden &g, int ranks, const Place &place, bool fused, const WholeResult &seen, Worst &worst) {
+void compare(const std::string &what, const Golden &g, int ranks, const Place &place, bool fused,
+             const WholeResult &seen, Worst &worst) {
     const bool coarse = std::string(place.dtype) == "bf16";
     const golden::OracleResult &oracle = (fused ? g.fused : g.unfused).at(ranks);
     const auto one = [&](const std::string &tensor, const Values &values, const Values &plain, const Values &exact) {
         const double flat = std::string(place.dtype) == "f64" ? 1e-12 : 2e-5;
-        worst.take(what + ", " + tensor, relative_error(values, exact), coarse ? 2 * relative_error(plain, exact) + 1e-6 : flat);
+        worst.take(what + ", " + tensor, relative_error(values, exact),
+                   coarse ? 2 * relative_error(plain, exact) + 1e-6 : flat);
     };
     one("output", seen.y, oracle.output, g.data.output.values);
     one("grad_input", seen.dx, oracle.grad_input, g.data.grad_input.values);
     hold(seen.grads.size() == g.data.grads.size(), what + ": number of gradients");
-    for (const auto &[name, values] : seen.grads) one(name, values, oracle.grads.at(name), g.data.grads.at(name).values);
+    for (const auto &[name, values] : seen.grads)
+        one(name, values, oracle.grads.at(name), g.data.grads.at(name).values);
 }
 
 std::string all_settings(const Place &place, bool sequence_parallel, mdlm_comm *comm, int rank, int size) {
@@ -157,11 +161,11 @@ std::vector<Case> golden_cases() {
     for (const int t : {2, 4})
         for (const bool sequence_parallel : {false, true})
             for (const Place &place : places)
-                list.push_back(
-                    {"golden cases, t = " + std::to_string(t) + (sequence_parallel ? ", sequence parallel, " : ", ") + place.name, t,
-                     [&place, sequence_parallel](mdlm_comm *comm, int rank, int size) {
-                         return all_settings(place, sequence_parallel, comm, rank, size);
-                     }});
+                list.push_back({"golden cases, t = " + std::to_string(t) +
+                                    (sequence_parallel ? ", sequence parallel, " : ", ") + place.name,
+                                t, [&place, sequence_parallel](mdlm_comm *comm, int rank, int size) {
+                                    return all_settings(place, sequence_parallel, comm, rank, size);
+                                }});
     list.push_back({"golden cases: parameters from another sharding", 4, from_another_sharding});
     return list;
 }

@@ -59,24 +59,29 @@ std::string executors(mdlm_comm *comm, int rank, int size) {
         const ArenaRun run = run_in_arena(world, lifetimes);
         if (!run.fault.empty()) return fails(run.fault);
         if (run.outcome != expected) return fails("the bits in the arena are others");
-        if (run.high_water > peak) return fails("high water " + std::to_string(run.high_water) + ", predicted " + std::to_string(peak));
+        if (run.high_water > peak)
+            return fails("high water " + std::to_string(run.high_water) + ", predicted " + std::to_string(peak));
         if (world.engine().high_water_bytes != run.high_water)
-            return fails("high_water_bytes of the block's run " + std::to_string(world.engine().high_water_bytes) + ", step by step " +
-                         std::to_string(run.high_water));
+            return fails("high_water_bytes of the block's run " + std::to_string(world.engine().high_water_bytes) +
+                         ", step by step " + std::to_string(run.high_water));
         look(world, seen);
         if (seed % 2 == 1) continue;
         if (run.high_water != peak)
-            return fails("high water at the reserved shape " + std::to_string(run.high_water) + ", predicted " + std::to_string(peak));
-        if (run.top_is_tensor && !run.top_written) return fails("the highest granule is a tensor's, and nothing was written there");
+            return fails("high water at the reserved shape " + std::to_string(run.high_water) + ", predicted " +
+                         std::to_string(peak));
+        if (run.top_is_tensor && !run.top_written)
+            return fails("the highest granule is a tensor's, and nothing was written there");
         ++seen.bound, seen.top_written += run.top_written;
     }
     if (rank == 0)
-        std::printf("parallel: %d plans at t = %d in watched memory: %d with partial gradients, %d with shares of inputs, %d sequence "
+        std::printf("parallel: %d plans at t = %d in watched memory: %d with partial gradients, %d with shares of "
+                    "inputs, %d sequence "
                     "parallel, %d with workspaces of "
                     "collectives; the highest granule written in %d of %d at the reserved shape\n",
-                    int(draws), size, seen.partial, seen.shards, seen.sequence_parallel, seen.workspaces, seen.top_written, seen.bound);
-    const bool enough = seen.partial * 4 > int(draws) && seen.shards * 10 > int(draws) && seen.workspaces * 20 > int(draws) &&
-                        seen.top_written * 10 >= seen.bound * 8;
+                    int(draws), size, seen.partial, seen.shards, seen.sequence_parallel, seen.workspaces,
+                    seen.top_written, seen.bound);
+    const bool enough = seen.partial * 4 > int(draws) && seen.shards * 10 > int(draws) &&
+                        seen.workspaces * 20 > int(draws) && seen.top_written * 10 >= seen.bound * 8;
     return enough || mdlm_test::sanitized ? "" : "the draws do not cover what a group adds";
 }
 
@@ -108,8 +113,10 @@ std::string budget(mdlm_comm *comm, int rank, int size) {
         const auto refused = [&](bool here) {
             d.shape.max_bytes = here ? memory.peak_bytes - 1 : memory.peak_bytes;
             const mdlm_status status = mdlm_block_reserve(block, &d.shape, plan);
-            expect_same(what + "status of a reservation with a byte less", status, here ? MDLM_ERROR_BUDGET : MDLM_ERROR_COMM);
-            hold(std::string(mdlm_last_error()).find(std::to_string(memory.peak_bytes)) != std::string::npos, what + mdlm_last_error());
+            expect_same(what + "status of a reservation with a byte less", status,
+                        here ? MDLM_ERROR_BUDGET : MDLM_ERROR_COMM);
+            hold(std::string(mdlm_last_error()).find(std::to_string(memory.peak_bytes)) != std::string::npos,
+                 what + mdlm_last_error());
         };
         refused(true);                                       // on all ranks
         refused(rank == static_cast<int>(seed / 2) % size);  // on one, and the others are told
@@ -127,11 +134,13 @@ std::string budget(mdlm_comm *comm, int rank, int size) {
         mdlm_context_stats stats = MDLM_CONTEXT_STATS_INIT;
         OK(mdlm_context_get_stats(context, &stats));
         uint64_t highest = stats.high_water_bytes;
-        for (int32_t i = 0; i < d.shape.in_flight; ++i) {  // one after the other; with several the slab stands above all their stacks
+        for (int32_t i = 0; i < d.shape.in_flight;
+             ++i) {  // one after the other; with several the slab stands above all their stacks
             Handle<mdlm_tape, mdlm_tape_destroy> tape;
             OK(mdlm_tape_create(block, &tape.at));
             OK(mdlm_block_forward(block, &batch, x.get(), tape, y.get()));
-            OK(mdlm_block_backward(block, tape, nullptr, dy.get(), d.shape.input_requires_grad != 0 ? dx.get() : nullptr));
+            OK(mdlm_block_backward(block, tape, nullptr, dy.get(),
+                                   d.shape.input_requires_grad != 0 ? dx.get() : nullptr));
             mdlm_tape_stats of_tape = MDLM_TAPE_STATS_INIT;
             OK(mdlm_tape_get_stats(tape, &of_tape));
             highest = std::max(highest, of_tape.high_water_bytes);

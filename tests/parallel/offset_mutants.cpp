@@ -68,7 +68,8 @@ public:
         const int64_t rows = a.tokens.rows(), bytes = mdlm::size_of(a.dtype);
         std::vector<char> x(static_cast<size_t>(rows * a.width * bytes));
         for (int64_t i = 0; i < rows * a.width; ++i)
-            mdlm::store(a.dtype, x.data(), i, mdlm::load(a.dtype, a.x, i) + (size_ - 1) * mdlm::load(a.dtype, a.bias, i % a.width));
+            mdlm::store(a.dtype, x.data(), i,
+                        mdlm::load(a.dtype, a.x, i) + (size_ - 1) * mdlm::load(a.dtype, a.bias, i % a.width));
         mdlm::BiasDropoutAdd b = a;
         b.x = x.data();
         inner().bias_dropout_add(b);
@@ -89,11 +90,12 @@ private:
 };
 template <class D>
 Mutant of_device(std::string name) {
-    return {std::move(name), 2, [](int, int size, Reached &reached) { return std::make_unique<OfDevice<D>>(size, reached); }};
+    return {std::move(name), 2,
+            [](int, int size, Reached &reached) { return std::make_unique<OfDevice<D>>(size, reached); }};
 }
 
-// The first rank keeps the next one's share of a unit's input. (An earlier one's could lie before the arena in a batch that is smaller than the
-// reserved shape, by which the place is moved.)
+// The first rank keeps the next one's share of a unit's input. (An earlier one's could lie before the arena in a batch
+// that is smaller than the reserved shape, by which the place is moved.)
 class AnothersShare final : public property::Intruder {
 public:
     AnothersShare(int rank, int size, Reached &reached) : rank_(rank), size_(size), reached_(reached) {}
@@ -102,7 +104,8 @@ public:
         for (mdlm::Entry &e : p.forward) {
             if (e.kind != mdlm::Entry::Kind::shard_input || e.x.kind == mdlm::Place::Kind::caller) continue;
             const mdlm::Buffer &x =
-                e.schedule->layer->buffers[static_cast<size_t>(e.schedule->values[static_cast<size_t>(e.schedule->x)].buffer)];
+                e.schedule->layer
+                    ->buffers[static_cast<size_t>(e.schedule->values[static_cast<size_t>(e.schedule->x)].buffer)];
             const int64_t element = mdlm::size_of(x.dtype);
             e.x.offset += mdlm::ceil_div(x.bytes(p.input.bound) / element, size_) * element;
             ++reached_;
@@ -121,8 +124,9 @@ std::vector<Mutant> offset_mutants() {
     all.push_back(of_device<PartOfSequence>("dropout without the offset of a rank's part of the sequence"));
     all.push_back(of_device<FirstHead>("dropout of the probabilities without the offset of a rank's heads"));
     all.push_back(of_device<BiasOnEveryRank>("a bias added on every rank"));
-    all.push_back({"the first rank keeps the next one's share of an input", 2,
-                   [](int rank, int size, Reached &reached) { return std::make_unique<AnothersShare>(rank, size, reached); }});
+    all.push_back(
+        {"the first rank keeps the next one's share of an input", 2,
+         [](int rank, int size, Reached &reached) { return std::make_unique<AnothersShare>(rank, size, reached); }});
     return all;
 }
 

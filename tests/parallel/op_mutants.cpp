@@ -28,7 +28,8 @@ class Replaced final : public Op {
 public:
     Replaced(std::unique_ptr<Op> inner, const mdlm::Differentiated &layer, int rank, int size, Instead instead,
              std::atomic<int64_t> &reached)
-        : inner_(std::move(inner)), place_{layer, *inner_, rank, size}, instead_(std::move(instead)), reached_(reached) {
+        : inner_(std::move(inner)), place_{layer, *inner_, rank, size}, instead_(std::move(instead)),
+          reached_(reached) {
         in = inner_->in, out = inner_->out, params = inner_->params;
     }
     const char *name() const override { return inner_->name(); }
@@ -76,14 +77,17 @@ private:
 };
 
 Mutant mutant(std::string name, Wanted wanted, Instead instead, int size = 2) {
-    return {std::move(name), size,
-            [wanted = std::move(wanted), instead = std::move(instead)](int rank, int of, std::atomic<int64_t> &reached) {
-                return std::make_unique<OfOps>(wanted, instead, rank, of, reached);
-            }};
+    return {
+        std::move(name), size,
+        [wanted = std::move(wanted), instead = std::move(instead)](int rank, int of, std::atomic<int64_t> &reached) {
+            return std::make_unique<OfOps>(wanted, instead, rank, of, reached);
+        }};
 }
 
 Wanted op_that_makes(const char *op, std::string tensor) {
-    return [op, tensor = std::move(tensor)](const Place &p) { return std::string(p.op.name()) == op && p.out() == tensor; };
+    return [op, tensor = std::move(tensor)](const Place &p) {
+        return std::string(p.op.name()) == op && p.out() == tensor;
+    };
 }
 Wanted op_named(const char *op) {
     return [=](const Place &p) { return std::string(p.op.name()) == op; };
@@ -99,7 +103,8 @@ void scatter_left_out(const Place &p, const Call &c) {
 }
 void gather_left_out(const Place &p, const Call &c) {
     const size_t part = p.bytes(c) / static_cast<size_t>(p.size);
-    for (int r = 0; r < p.size; ++r) std::memcpy(static_cast<char *>(c.out[0]) + part * static_cast<size_t>(r), c.in[0], part);
+    for (int r = 0; r < p.size; ++r)
+        std::memcpy(static_cast<char *>(c.out[0]) + part * static_cast<size_t>(r), c.in[0], part);
 }
 void gather_turned(const Place &p, const Call &c) {
     p.op.run(c);
@@ -119,7 +124,8 @@ void summed_backwards_on_one_rank(const Place &p, const Call &c) {
         float sum = 0;
         for (int r = 0; r < p.size; ++r) {
             const int from = p.rank == 1 ? p.size - 1 - r : r;
-            const auto part = static_cast<float>(mdlm::load(p.dtype(), parts.data() + bytes * static_cast<size_t>(from), i));
+            const auto part =
+                static_cast<float>(mdlm::load(p.dtype(), parts.data() + bytes * static_cast<size_t>(from), i));
             sum = r == 0 ? part : sum + part;
         }
         mdlm::store(p.dtype(), c.out[0], i, sum);
@@ -162,15 +168,17 @@ std::vector<Mutant> op_mutants() {
         add("gather of " + norm, "all_gather", norm + ".gathered", gather_left_out);
     }
     all.push_back(mutant("gathers in another order than the ranks'", op_named("all_gather"), gather_turned));
-    all.push_back(mutant("sums not in rank order on one rank", op_named("all_reduce"), summed_backwards_on_one_rank, 4));
     all.push_back(
-        mutant("sums of gradients not in rank order on one rank", op_named("all_reduce_gradients"), summed_backwards_on_one_rank, 4));
+        mutant("sums not in rank order on one rank", op_named("all_reduce"), summed_backwards_on_one_rank, 4));
+    all.push_back(mutant("sums of gradients not in rank order on one rank", op_named("all_reduce_gradients"),
+                         summed_backwards_on_one_rank, 4));
     all.push_back(mutant("partial gradients not reduced", op_named("all_reduce_gradients"), reduce_left_out));
     all.push_back(mutant("half of the partial gradients not reduced", op_named("all_reduce_gradients"), half_reduced));
     all.push_back(mutant(
         "the gradients of the norms of q and k not reduced",
         [](const Place &p) {
-            return std::string(p.op.name()) == "all_reduce_gradients" && p.layer.program->find("rotated_qk") != mdlm::no_buffer &&
+            return std::string(p.op.name()) == "all_reduce_gradients" &&
+                   p.layer.program->find("rotated_qk") != mdlm::no_buffer &&
                    p.layer.program->buffers[static_cast<size_t>(p.layer.program->input)].split == 1;
         },
         reduce_left_out));

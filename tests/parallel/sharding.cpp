@@ -1,5 +1,5 @@
-// Parameters of a group: every rank has its part of what was written, whole tensors come back from all of them, and initial values are
-// those of one rank.
+// Parameters of a group: every rank has its part of what was written, whole tensors come back from all of them, and
+// initial values are those of one rank.
 #include <cmath>
 #include <limits>
 
@@ -62,9 +62,10 @@ mdlm_config model(int t) {
 
 double value_of(int64_t param, int64_t element) { return static_cast<double>(param * 1000 + element % 997) / 64; }
 
-// What a rank reads of a box is what it has: over all ranks every element once, or, of a replicated parameter, on every rank.
-void read_box(const Block &b, mdlm_comm *comm, int size, int64_t i, const char *part, const int64_t *start, const int64_t *count,
-              const Values &expected) {
+// What a rank reads of a box is what it has: over all ranks every element once, or, of a replicated parameter, on every
+// rank.
+void read_box(const Block &b, mdlm_comm *comm, int size, int64_t i, const char *part, const int64_t *start,
+              const int64_t *count, const Values &expected) {
     const double none = std::numeric_limits<double>::quiet_NaN();
     const mdlm_param_desc d = b.info(i);
     Values mine(expected.size(), none), all(expected.size() * static_cast<size_t>(size));
@@ -76,8 +77,8 @@ void read_box(const Block &b, mdlm_comm *comm, int size, int64_t i, const char *
             const double seen = all[static_cast<size_t>(r) * expected.size() + e];
             if (std::isnan(seen)) continue;
             ++have;
-            hold(seen == expected[e],
-                 std::string(d.name) + ": element " + std::to_string(e) + " of a box is wrong on rank " + std::to_string(r));
+            hold(seen == expected[e], std::string(d.name) + ": element " + std::to_string(e) +
+                                          " of a box is wrong on rank " + std::to_string(r));
         }
         hold(have == (d.partition_dim < 0 ? size : 1),
              std::string(d.name) + ": " + std::to_string(have) + " ranks have element " + std::to_string(e));
@@ -91,17 +92,20 @@ std::string boxes(mdlm_comm *comm, int, int size) {
         const int64_t n = d.full_shape[0], k = d.ndim == 2 ? d.full_shape[1] : 1;
         Values whole;
         for (int64_t e = 0; e < n * k; ++e) whole.push_back(value_of(i, e));
-        OK(mdlm_param_write(b.block, i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, whole.data(), whole.size() * sizeof(double)));
+        OK(mdlm_param_write(b.block, i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, whole.data(),
+                            whole.size() * sizeof(double)));
         hold(b.gathered(i) == whole, std::string(d.name) + ": gathered is not what was written");
         const int64_t elements = d.local_shape[0] * (d.ndim == 2 ? d.local_shape[1] : 1);
         hold(elements * (d.partition_dim < 0 ? 1 : size) == n * k, std::string(d.name) + ": elements of a rank's part");
 
         const int64_t starts[][2] = {{0, 0}, {1, 0}, {n / 2, k / 2}, {n - 1, k - 1}};
         for (const auto &start : starts) {
-            const int64_t count[] = {std::max<int64_t>(1, (n - start[0]) * 2 / 3), std::max<int64_t>(1, (k - start[1]) * 2 / 3)};
+            const int64_t count[] = {std::max<int64_t>(1, (n - start[0]) * 2 / 3),
+                                     std::max<int64_t>(1, (k - start[1]) * 2 / 3)};
             Values box;
             for (int64_t r = start[0]; r < start[0] + count[0]; ++r)
-                for (int64_t c = start[1]; c < start[1] + count[1]; ++c) box.push_back(whole[static_cast<size_t>(r * k + c)]);
+                for (int64_t c = start[1]; c < start[1] + count[1]; ++c)
+                    box.push_back(whole[static_cast<size_t>(r * k + c)]);
             read_box(b, comm, size, i, nullptr, start, count, box);
         }
         const std::string name = d.name;
@@ -174,7 +178,8 @@ std::string initial_values(mdlm_comm *comm, int, int size) {
     OK(mdlm_params_init(one.block, 77));
     OK(mdlm_params_init(b.block, 77));
     for (int64_t i = 0; i < b.count; ++i)
-        hold(b.gathered(i) == one.gathered(i), std::string(b.info(i).name) + ": another initial value than on one rank");
+        hold(b.gathered(i) == one.gathered(i),
+             std::string(b.info(i).name) + ": another initial value than on one rank");
     return "";
 }
 
@@ -185,7 +190,8 @@ std::vector<Case> sharding_cases() {
     for (const int t : {2, 4}) {
         list.push_back({"parameters: boxes and parts, t = " + std::to_string(t), t, boxes});
         list.push_back({"parameters: shards of the rank's own memory, t = " + std::to_string(t), t, shards});
-        list.push_back({"parameters: initial values are those of one rank, t = " + std::to_string(t), t, initial_values});
+        list.push_back(
+            {"parameters: initial values are those of one rank, t = " + std::to_string(t), t, initial_values});
     }
     return list;
 }

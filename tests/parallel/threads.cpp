@@ -19,7 +19,8 @@ void run_all(const std::vector<Case> &cases) {
         const std::clock_t cpu = std::clock();
         const std::string wrong = mdlm_test::run_group(c.size, c.run);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        std::printf("parallel: %s: %s, %.1f s, on the cores %.1f s\n", c.name.c_str(), wrong.empty() ? "holds" : "fails", seconds,
+        std::printf("parallel: %s: %s, %.1f s, on the cores %.1f s\n", c.name.c_str(),
+                    wrong.empty() ? "holds" : "fails", seconds,
                     static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC);
         std::fflush(stdout);
         CHECK_MESSAGE(wrong.empty(), c.name, ": ", wrong);
@@ -60,7 +61,9 @@ Caught hunt(const Mutant &mutant) {
 }  // namespace
 
 // Under sanitizers drawn steps take the same paths.
-TEST_CASE("parallel: golden cases on groups of threads" * doctest::skip(mdlm_test::sanitized)) { run_all(golden_cases()); }
+TEST_CASE("parallel: golden cases on groups of threads" * doctest::skip(mdlm_test::sanitized)) {
+    run_all(golden_cases());
+}
 TEST_CASE("parallel: parameters of a group") { run_all(sharding_cases()); }
 TEST_CASE("parallel: drawn steps on groups of threads") { run_all(drawn_cases()); }
 TEST_CASE("parallel: exact sums" * doctest::skip(mdlm_test::sanitized)) { run_all(exact_cases()); }
@@ -77,8 +80,8 @@ TEST_CASE("parallel: every mutant is reached and caught") {
         CHECK_MESSAGE(c.at > 0, "not caught, although reached in ", c.reached, " of ", most_draws, " draws: ", m.name);
         if (c.at == 0) continue;
         ++caught;
-        std::printf("  %s: caught by draw %llu, the first %d that reached it: %s\n", m.name.c_str(), static_cast<unsigned long long>(c.at),
-                    c.reached, c.what.c_str());
+        std::printf("  %s: caught by draw %llu, the first %d that reached it: %s\n", m.name.c_str(),
+                    static_cast<unsigned long long>(c.at), c.reached, c.what.c_str());
         std::fflush(stdout);
     }
     std::printf("mutants: %zu of %zu caught\n", caught, mutants.size());

@@ -16,7 +16,8 @@ using mdlm_test::hold;
 
 class Runner {
 public:
-    Runner(mdlm_comm *comm, const WholeStep &step) : comm_(comm), s_(step), type_(static_cast<mdlm::DType>(step.config.params_dtype)) {
+    Runner(mdlm_comm *comm, const WholeStep &step)
+        : comm_(comm), s_(step), type_(static_cast<mdlm::DType>(step.config.params_dtype)) {
         if (comm != nullptr) OK(mdlm_comm_rank(comm, &rank_, &size_));
         if (step.config.sequence_parallel != 0) parts_ = size_;
     }
@@ -79,18 +80,22 @@ private:
         const Values values = s_.parameter(info.name, info.full_shape[0], columns(info));
         hold(values.size() == static_cast<size_t>(elements(info)), std::string(info.name) + ": values of another size");
         const std::string name = info.name;
-        if (s_.loading == Loading::parts && name.find("linear_qkv") != std::string::npos) return load_qkv(i, info, values);
+        if (s_.loading == Loading::parts && name.find("linear_qkv") != std::string::npos)
+            return load_qkv(i, info, values);
         if (s_.loading == Loading::parts && info.partition_stride == 2) return load_gated(i, info, values);
         if (s_.loading == Loading::boxes) return load_boxes(i, info, values);
-        OK(mdlm_param_write(block_, i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
+        OK(mdlm_param_write(block_, i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, values.data(),
+                            values.size() * sizeof(double)));
     }
     void load_part(int64_t i, const char *part, const Values &values) {
-        OK(mdlm_param_write(block_, i, part, nullptr, nullptr, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
+        OK(mdlm_param_write(block_, i, part, nullptr, nullptr, MDLM_DTYPE_F64, values.data(),
+                            values.size() * sizeof(double)));
     }
     // Out of rows packed by group: its query heads, its key, its value.
     void load_qkv(int64_t i, const mdlm_param_desc &info, const Values &values) {
         const mdlm_config &c = s_.config;
-        const int64_t groups = c.num_query_groups != 0 ? c.num_query_groups : c.num_attention_heads, per = c.num_attention_heads / groups;
+        const int64_t groups = c.num_query_groups != 0 ? c.num_query_groups : c.num_attention_heads,
+                      per = c.num_attention_heads / groups;
         const int64_t head = values.size() / static_cast<size_t>(groups * (per + 2));  // elements
         Values q, k, v;
         for (int64_t g = 0; g < groups; ++g) {
@@ -107,15 +112,18 @@ private:
         load_part(i, "gate", Values(values.begin(), half)), load_part(i, "up", Values(half, values.end()));
     }
     void load_boxes(int64_t i, const mdlm_param_desc &info, const Values &values) {
-        const int64_t n = info.full_shape[0], k = columns(info), rows[] = {0, (n + 2) / 3, n}, cols[] = {0, (2 * k + 2) / 3, k};
+        const int64_t n = info.full_shape[0], k = columns(info), rows[] = {0, (n + 2) / 3, n},
+                      cols[] = {0, (2 * k + 2) / 3, k};
         for (int a = 0; a < 2; ++a)
             for (int b = 0; b < 2; ++b) {
                 const int64_t start[] = {rows[a], cols[b]}, count[] = {rows[a + 1] - rows[a], cols[b + 1] - cols[b]};
                 Values box;
                 for (int64_t r = 0; r < count[0]; ++r)
-                    for (int64_t c = 0; c < count[1]; ++c) box.push_back(values[static_cast<size_t>((start[0] + r) * k + start[1] + c)]);
+                    for (int64_t c = 0; c < count[1]; ++c)
+                        box.push_back(values[static_cast<size_t>((start[0] + r) * k + start[1] + c)]);
                 if (info.ndim == 1 && b == 1) continue;  // a vector has one column, which the first box has
-                OK(mdlm_param_write(block_, i, nullptr, start, count, MDLM_DTYPE_F64, box.data(), box.size() * sizeof(double)));
+                OK(mdlm_param_write(block_, i, nullptr, start, count, MDLM_DTYPE_F64, box.data(),
+                                    box.size() * sizeof(double)));
             }
     }
 
@@ -151,7 +159,8 @@ private:
 
     void forward_and_backward(WholeResult &r) {
         mdlm_batch batch = MDLM_BATCH_INIT;
-        batch.seq_length = s_.seq, batch.micro_batch_size = s_.batch, batch.training = 1, batch.seed = 11, batch.micro_batch_index = 3;
+        batch.seq_length = s_.seq, batch.micro_batch_size = s_.batch, batch.training = 1, batch.seed = 11,
+        batch.micro_batch_index = 3;
         if (!s_.documents.empty()) batch.cu_seqlens = s_.documents.data(), batch.num_documents = shape_.max_documents;
         mdlm_io io = MDLM_IO_INIT;
         OK(mdlm_block_io(block_, &batch, &io));
@@ -204,19 +213,24 @@ Settings group_of(int t, bool sequence_parallel) {
 std::vector<Recompute> recompute_settings(int64_t num_layers, bool distributable) {
     std::vector<Recompute> list = {{"none", {}}, {"selective", {{"recompute_granularity", "selective"}}}};
     for (const char *module : {"core_attn", "qkv", "qk_norm_rope", "layernorm", "mlp_act", "mlp"})
-        list.push_back({std::string("selective ") + module, {{"recompute_granularity", "selective"}, {"recompute_modules", module}}});
+        list.push_back({std::string("selective ") + module,
+                        {{"recompute_granularity", "selective"}, {"recompute_modules", module}}});
     for (const std::string method : {"uniform", "block"})
         for (int64_t n = 1; n <= num_layers; ++n) {
-            const Settings settings = {
-                {"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", std::to_string(n)}};
+            const Settings settings = {{"recompute_granularity", "full"},
+                                       {"recompute_method", method},
+                                       {"recompute_num_layers", std::to_string(n)}};
             list.push_back({"full " + method + " " + std::to_string(n), settings});
             if (distributable)
-                list.push_back({list.back().name + ", distributed", settings + Settings{{"distribute_saved_activations", "1"}}});
+                list.push_back(
+                    {list.back().name + ", distributed", settings + Settings{{"distribute_saved_activations", "1"}}});
         }
     return list;
 }
 
-WholeResult run_step(mdlm_comm *comm, const WholeStep &step, bool gather_params) { return Runner(comm, step).run(gather_params); }
+WholeResult run_step(mdlm_comm *comm, const WholeStep &step, bool gather_params) {
+    return Runner(comm, step).run(gather_params);
+}
 
 bool same_on_all_ranks(mdlm_comm *comm, const void *bytes, size_t count) {
     int32_t size = 1;

@@ -42,7 +42,7 @@ struct WholeStep {
     std::vector<std::string> frozen;  // names, or ends of names
     Loading loading = Loading::whole;
     std::function<Values(const std::string &name, int64_t rows, int64_t columns)> parameter;  // columns 1 for a vector
-    Values x, dy;                                                                             // [s, b, h], whatever the block's layout
+    Values x, dy;         // [s, b, h], whatever the block's layout
     bool numbers = true;  // false: only statistics and memory are wanted
 };
 

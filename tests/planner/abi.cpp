@@ -12,8 +12,10 @@ namespace planner_test {
 
 TEST_CASE("planner: chains through the C ABI") {
     const std::string text = example;
-    const std::string expected = R"({"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 64, "extra_ns": 0, "minimum_budget_bytes": 18, "plan": [)"
-                                 R"({"layer": 0, "policy": "A"}, {"layer": 1, "policy": "A"}, {"layer": 2, "policy": "A"}, {"layer": 3, "policy": "A"}, )"
+    const std::string expected = R"({"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 64, "extra_ns": 0, )"
+                                 R"("minimum_budget_bytes": 18, "plan": [)"
+                                 R"({"layer": 0, "policy": "A"}, {"layer": 1, "policy": "A"}, )"
+                                 R"({"layer": 2, "policy": "A"}, {"layer": 3, "policy": "A"}, )"
                                  R"({"layer": 4, "policy": "A"}, {"layer": 5, "policy": "A"}]})";
     size_t length = 0;
     CHECK_OK(mdlm_chain_solve(text.data(), text.size(), 64, 0, nullptr, 0, &length));
@@ -56,7 +58,8 @@ TEST_CASE("planner: several threads solve at once") {
         threads.emplace_back([&, i] {
             for (int n = 0; n < 20; ++n) {
                 size_t length = 0;
-                statuses[i] = mdlm_chain_frontier(text.data(), text.size(), 0, answers[i].data(), answers[i].size(), &length);
+                statuses[i] =
+                    mdlm_chain_frontier(text.data(), text.size(), 0, answers[i].data(), answers[i].size(), &length);
             }
         });
     for (auto &t : threads) t.join();

@@ -24,10 +24,12 @@ Chain long_chain(int64_t layers, int64_t kinds, int64_t tapes) {
     c.in_flight = tapes, c.input_bytes = 1000;
     for (int64_t k = 0; k < kinds; ++k) {
         LayerType t;
-        t.boundary_bytes = t.grad_boundary_bytes = 1000, t.forward_ns = 100000 + random.in(0, 999), t.unsaved_forward_bytes = 5000;
+        t.boundary_bytes = t.grad_boundary_bytes = 1000, t.forward_ns = 100000 + random.in(0, 999),
+        t.unsaved_forward_bytes = 5000;
         for (int64_t p = 0; p < 6; ++p) {
             Policy q;
-            q.saved_bytes = 1000 + 2000 * p + random.in(0, 499), q.extra_ns = p == 5 ? 0 : 3000 * (5 - p) * (5 - p) + random.in(0, 999);
+            q.saved_bytes = 1000 + 2000 * p + random.in(0, 499),
+            q.extra_ns = p == 5 ? 0 : 3000 * (5 - p) * (5 - p) + random.in(0, 999);
             q.forward_bytes = q.saved_bytes + 6000, q.backward_bytes = q.saved_bytes + 9000;
             t.policies.push_back(q);
         }
@@ -68,7 +70,9 @@ std::string within(int64_t more_bytes, const std::function<std::string()> &f) {
     close(ends[0]);
     int status = 0;
     waitpid(child, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? said : said + " (the process ended with " + std::to_string(status) + ")";
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0
+               ? said
+               : said + " (the process ended with " + std::to_string(status) + ")";
 }
 
 }  // namespace
@@ -85,7 +89,8 @@ TEST_CASE("planner: the frontier of 4096 layers fits 512 MiB, and says how good 
         if (items * sizeof(Item) > size_t{64} << 20) return std::to_string(items) + " items of plans";
         if (f.points.size() < 100) return std::to_string(f.points.size()) + " points";
         if (f.optimal || f.gap_ns == 0) return "said to be optimal";
-        if (f.points.back().extra_ns > f.gap_ns) return "the last point costs " + std::to_string(f.points.back().extra_ns);
+        if (f.points.back().extra_ns > f.gap_ns)
+            return "the last point costs " + std::to_string(f.points.back().extra_ns);
         // What is left out between two points counts, too: a hundredth of all, at most.
         if (f.gap_ns > f.points.front().extra_ns / 100)
             return "gap " + std::to_string(f.gap_ns) + " of " + std::to_string(f.points.front().extra_ns);

@@ -1,4 +1,5 @@
-// Every plan of small chains, run by the separate machine, against the solver: at every budget the same cost, the same peak, the same plan.
+// Every plan of small chains, run by the separate machine, against the solver: at every budget the same cost, the same
+// peak, the same plan.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ std::string text(int64_t peak, int64_t ns, const Chain &chain, const std::vector
 }
 
 // All points of the frontier, each with the plan that is first.
-std::map<int64_t, std::pair<int64_t, std::vector<Node>>> frontier_of(const Chain &chain, Random &random, std::string &wrong) {
+std::map<int64_t, std::pair<int64_t, std::vector<Node>>> frontier_of(const Chain &chain, Random &random,
+                                                                     std::string &wrong) {
     std::map<int64_t, std::pair<int64_t, std::vector<Node>>> best;  // by peak: ns, plan
     std::vector<int> order(static_cast<size_t>(chain.in_flight));
     std::iota(order.begin(), order.end(), 0);
@@ -44,15 +46,18 @@ std::map<int64_t, std::pair<int64_t, std::vector<Node>>> frontier_of(const Chain
         if (random.percent(5)) {  // in every other order as well, and by the planner's own walk
             std::vector<int> other = order;
             while (std::next_permutation(other.begin(), other.end()))
-                if (run(chain, plan, other) != seen) wrong = "the order of the tapes matters to " + spelled(chain, plan);
+                if (run(chain, plan, other) != seen)
+                    wrong = "the order of the tapes matters to " + spelled(chain, plan);
             const Measure m = simulate(chain, list_of(plan));
             if (m.peak_bytes != seen.peak || m.extra_ns != seen.ns)
-                wrong = "simulate says " + text(m.peak_bytes, m.extra_ns, chain, plan) + ", the machine " + text(seen.peak, seen.ns, chain, plan);
+                wrong = "simulate says " + text(m.peak_bytes, m.extra_ns, chain, plan) + ", the machine " +
+                        text(seen.peak, seen.ns, chain, plan);
         }
         const auto at = best.find(seen.peak);
         ++coverage.plans;
         coverage.ties += at != best.end() && at->second.first == seen.ns;
-        if (at == best.end() || seen.ns < at->second.first || (seen.ns == at->second.first && rank(plan) < rank(at->second.second)))
+        if (at == best.end() || seen.ns < at->second.first ||
+            (seen.ns == at->second.first && rank(plan) < rank(at->second.second)))
             best[seen.peak] = {seen.ns, plan};
     }
     int64_t least = INT64_MAX;
@@ -78,7 +83,8 @@ Case compare(uint64_t seed) {
     std::string expected, seen;
     for (const auto &[peak, what] : best) expected += text(peak, what.first, c.chain, what.second) + " | ";
     for (const Point &p : all.points) seen += text(p.peak_bytes, p.extra_ns, c.chain, tree_of(p.plan)) + " | ";
-    if (expected != seen || !all.optimal || all.gap_ns != 0) c.wrong = "frontier: expected " + expected + "seen " + seen;
+    if (expected != seen || !all.optimal || all.gap_ns != 0)
+        c.wrong = "frontier: expected " + expected + "seen " + seen;
     const Frontier bare = frontier(c.chain, 0, false);
     for (size_t i = 0; i < std::max(all.points.size(), bare.points.size()) && c.wrong.empty(); ++i)
         if (all.points.size() != bare.points.size() || bare.points[i].peak_bytes != all.points[i].peak_bytes ||
@@ -93,16 +99,18 @@ Case compare(uint64_t seed) {
             const Result r = solve(c.chain, budget);
             const std::string answer = text(r.peak_bytes, r.extra_ns, c.chain, tree_of(r.plan));
             const std::string right = text(at->first, at->second.first, c.chain, at->second.second);
-            if (!r.feasible || !r.optimal || r.gap_ns != 0 || answer != right || r.minimum_budget_bytes != best.begin()->first)
-                c.wrong = "budget " + std::to_string(budget) + ": expected " + right + ", least " + std::to_string(best.begin()->first) + ", seen " +
-                          answer + ", least " + std::to_string(r.minimum_budget_bytes) + (r.feasible ? "" : ", infeasible");
+            if (!r.feasible || !r.optimal || r.gap_ns != 0 || answer != right ||
+                r.minimum_budget_bytes != best.begin()->first)
+                c.wrong = "budget " + std::to_string(budget) + ": expected " + right + ", least " +
+                          std::to_string(best.begin()->first) + ", seen " + answer + ", least " +
+                          std::to_string(r.minimum_budget_bytes) + (r.feasible ? "" : ", infeasible");
         }
     }
     const int64_t less = best.begin()->first - 1 - (random.percent(50) ? 0 : random.in(0, best.begin()->first));
     const Result none = solve(c.chain, less);
     if (c.wrong.empty() && (none.feasible || !none.plan.empty() || none.minimum_budget_bytes != best.begin()->first))
-        c.wrong = "budget " + std::to_string(less) + " is below the first peak " + std::to_string(best.begin()->first) + ": seen a plan, or the least budget " +
-                  std::to_string(none.minimum_budget_bytes);
+        c.wrong = "budget " + std::to_string(less) + " is below the first peak " + std::to_string(best.begin()->first) +
+                  ": seen a plan, or the least budget " + std::to_string(none.minimum_budget_bytes);
     return c;
 }
 
@@ -116,17 +124,20 @@ Case capped(uint64_t seed) {
     const Frontier exact = frontier(c.chain), some = frontier(c.chain, cap);
     const int64_t budget = random.in(exact.points.front().peak_bytes, exact.points.back().peak_bytes);
     const Result best = solve(c.chain, budget), r = solve(c.chain, budget, cap);
-    const std::string numbers = "cap " + std::to_string(cap) + ", budget " + std::to_string(budget) + ": " + std::to_string(r.extra_ns) + " - gap " +
-                                std::to_string(r.gap_ns) + ", optimum " + std::to_string(best.extra_ns);
-    if (!r.feasible || r.peak_bytes > budget || r.extra_ns < best.extra_ns || r.extra_ns - r.gap_ns > best.extra_ns || r.optimal != (r.gap_ns == 0))
+    const std::string numbers = "cap " + std::to_string(cap) + ", budget " + std::to_string(budget) + ": " +
+                                std::to_string(r.extra_ns) + " - gap " + std::to_string(r.gap_ns) + ", optimum " +
+                                std::to_string(best.extra_ns);
+    if (!r.feasible || r.peak_bytes > budget || r.extra_ns < best.extra_ns || r.extra_ns - r.gap_ns > best.extra_ns ||
+        r.optimal != (r.gap_ns == 0))
         c.wrong = numbers;
     for (const Point &p : exact.points) {
         int64_t ns = INT64_MAX;
         for (const Point &q : some.points)
             if (q.peak_bytes <= p.peak_bytes) ns = q.extra_ns;
         if (ns < p.extra_ns || ns - some.gap_ns > p.extra_ns)
-            c.wrong = "frontier with cap " + std::to_string(cap) + " at " + std::to_string(p.peak_bytes) + ": " + std::to_string(ns) + " - gap " +
-                      std::to_string(some.gap_ns) + ", exact " + std::to_string(p.extra_ns);
+            c.wrong = "frontier with cap " + std::to_string(cap) + " at " + std::to_string(p.peak_bytes) + ": " +
+                      std::to_string(ns) + " - gap " + std::to_string(some.gap_ns) + ", exact " +
+                      std::to_string(p.extra_ns);
     }
     return c;
 }
@@ -140,7 +151,8 @@ TEST_CASE(brute_name) {
     coverage = {};
     for_seeds(brute_name, 0, mdlm_test::sanitized ? 250 : 2000, compare);
     const Coverage &c = coverage;
-    std::printf("note: %d plans, %d points of frontiers, in them %d units, %d nested ones, %d whose input does not stay, %d with several tapes; %d ties\n",
+    std::printf("note: %d plans, %d points of frontiers, in them %d units, %d nested ones, %d whose input does not "
+                "stay, %d with several tapes; %d ties\n",
                 c.plans, c.points, c.units, c.nested, c.made_again, c.tapes_and_units, c.ties);
     if (std::getenv("MDLM_DRAW") != nullptr) return;
     const int least = mdlm_test::sanitized ? 10 : 100;

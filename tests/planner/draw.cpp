@@ -72,15 +72,18 @@ void for_seeds(const char *test, uint64_t first, uint64_t count, Case (*body)(ui
     }
     int wrong = 0;
     for (uint64_t seed = first; seed < end && wrong < 5; ++seed) {
-        const std::string command = "MDLM_DRAW=" + std::to_string(seed) + " " + program_invocation_name + " '--test-case=" + test + "'";
+        const std::string command =
+            "MDLM_DRAW=" + std::to_string(seed) + " " + program_invocation_name + " '--test-case=" + test + "'";
         mdlm_test::repro(command);  // should it crash
         const Case c = body(seed);
         std::string beside;  // what JSON does not say
         if (c.chain.slab_apart) beside += "\n  with the slab apart from the stack";
         for (const LayerType &t : c.chain.types)
             for (const Policy &p : t.policies)
-                if (p.roles != role_any) beside += "\n  " + t.name + "." + p.name + " has roles " + std::to_string(p.roles);
-        CHECK_MESSAGE(c.wrong.empty(), c.wrong, "\n  chain: ", write_chain(c.chain), beside, "\n  repeat it with: ", command);
+                if (p.roles != role_any)
+                    beside += "\n  " + t.name + "." + p.name + " has roles " + std::to_string(p.roles);
+        CHECK_MESSAGE(c.wrong.empty(), c.wrong, "\n  chain: ", write_chain(c.chain), beside,
+                      "\n  repeat it with: ", command);
         if (c.wrong.empty()) mdlm_test::repro_text.clear();
         else ++wrong;
     }

@@ -16,8 +16,8 @@ struct Sizes {
 };
 Chain draw_chain(Random &random, const Sizes &sizes);
 
-// Calls body(seed) for each seed in [first, first + count), or only for what MDLM_DRAW names ("17", "100-200"). A body returns what is
-// wrong, or ""; that is reported with the chain and with the command that repeats just this one.
+// Calls body(seed) for each seed in [first, first + count), or only for what MDLM_DRAW names ("17", "100-200"). A body
+// returns what is wrong, or ""; that is reported with the chain and with the command that repeats just this one.
 struct Case {
     Chain chain;
     std::string wrong;

@@ -25,7 +25,8 @@ struct Tape {
 
 class Machine {
 public:
-    explicit Machine(const Chain &chain) : chain_(chain), tapes_(static_cast<size_t>(chain.in_flight)), high_(tapes_.size(), 0) {}
+    explicit Machine(const Chain &chain)
+        : chain_(chain), tapes_(static_cast<size_t>(chain.in_flight)), high_(tapes_.size(), 0) {}
 
     void forward(size_t tape, const std::vector<Node> &plan) {
         at_ = tape, frame_ = 0;
@@ -57,14 +58,16 @@ private:
     const LayerType &type(int64_t layer) const { return chain_.type(layer); }
     const UnitInput &form(const Node &n) const { return type(n.first).unit_inputs[static_cast<size_t>(n.choice)]; }
     int64_t left_by(const Node &n) const {
-        return n.inner.empty() ? type(n.first).policies[static_cast<size_t>(n.choice)].saved_bytes : form(n).saved_bytes;
+        return n.inner.empty() ? type(n.first).policies[static_cast<size_t>(n.choice)].saved_bytes
+                               : form(n).saved_bytes;
     }
 
     // So many bytes are alive above what this tape retains now.
     void alive(int64_t bytes) {
         const int64_t above = tapes_[at_].top() + bytes;
         most_alive_ = std::max(most_alive_, above);
-        // Several tapes: the item's own frame has room for frame_ of what is alive above the items before it; the slab for the rest.
+        // Several tapes: the item's own frame has room for frame_ of what is alive above the items before it; the slab
+        // for the rest.
         slab_ = std::max(slab_, above - below_ - frame_);
     }
     void push(int64_t bytes, bool outer) {
@@ -115,8 +118,8 @@ private:
 
     const Chain &chain_;
     std::vector<Tape> tapes_;
-    std::vector<int64_t> high_;  // most that each tape retained, inside of units not counted
-    size_t at_ = 0;              // the tape that runs
+    std::vector<int64_t> high_;      // most that each tape retained, inside of units not counted
+    size_t at_ = 0;                  // the tape that runs
     int64_t below_ = 0, frame_ = 0;  // of the outermost item that runs: retained before it, and by it
     int64_t most_alive_ = 0, slab_ = 0, ns_ = 0;
 };
@@ -135,13 +138,16 @@ Plans plans_of(const Chain &chain, int64_t first, int64_t last, int64_t depth, b
     };
     const LayerType &t = chain.type(first);
     const Plans after_one = plans_of(chain, first + 1, last, depth, in_unit);
-    const uint32_t role = !in_unit ? mdlm::planner::role_alone : first == last ? mdlm::planner::role_last : mdlm::planner::role_inside;
+    const uint32_t role = !in_unit        ? mdlm::planner::role_alone
+                          : first == last ? mdlm::planner::role_last
+                                          : mdlm::planner::role_inside;
     for (size_t p = 0; p < t.policies.size(); ++p)
         if ((t.policies[p].roles & role) != 0) join({first, first, static_cast<int64_t>(p), {}}, after_one);
     if (depth == 0 || t.unit_inputs.empty()) return all;
     const int64_t most = chain.max_unit_layers == 0 ? chain.size() : chain.max_unit_layers;
     for (int64_t end = first + 1; end <= last && end - first < most; ++end) {
-        const Plans inside = plans_of(chain, first, end, depth - 1, true), rest = plans_of(chain, end + 1, last, depth, in_unit);
+        const Plans inside = plans_of(chain, first, end, depth - 1, true),
+                    rest = plans_of(chain, end + 1, last, depth, in_unit);
         for (size_t f = 0; f < t.unit_inputs.size(); ++f)
             for (const auto &inner : inside) join({first, end, static_cast<int64_t>(f), inner}, rest);
     }
@@ -155,14 +161,16 @@ double count(const Chain &chain, int64_t first, int64_t last, int64_t depth, dou
     if (depth == 0 || t.unit_inputs.empty()) return sum;
     const int64_t most = chain.max_unit_layers == 0 ? chain.size() : chain.max_unit_layers;
     for (int64_t end = first + 1; end <= last && end - first < most && sum <= limit; ++end)
-        sum += static_cast<double>(t.unit_inputs.size()) * count(chain, first, end, depth - 1, limit) * count(chain, end + 1, last, depth, limit);
+        sum += static_cast<double>(t.unit_inputs.size()) * count(chain, first, end, depth - 1, limit) *
+               count(chain, end + 1, last, depth, limit);
     return sum;
 }
 
 void list(const std::vector<Node> &tree, mdlm::planner::Plan &plan) {
     for (const Node &n : tree) {
         const size_t at = plan.size();
-        plan.push_back({static_cast<int32_t>(n.first), static_cast<int32_t>(n.last - n.first + 1), static_cast<int32_t>(n.choice), 0});
+        plan.push_back({static_cast<int32_t>(n.first), static_cast<int32_t>(n.last - n.first + 1),
+                        static_cast<int32_t>(n.choice), 0});
         list(n.inner, plan);
         plan[at].inside = static_cast<int32_t>(plan.size() - at - 1);
     }
@@ -203,8 +211,12 @@ Seen run(const Chain &chain, const std::vector<Node> &plan, const std::vector<in
     return {machine.peak(), ns};
 }
 
-std::vector<std::vector<Node>> all_plans(const Chain &chain) { return plans_of(chain, 0, chain.size() - 1, chain.max_unit_depth, false); }
-double count_plans(const Chain &chain, double most) { return count(chain, 0, chain.size() - 1, chain.max_unit_depth, most); }
+std::vector<std::vector<Node>> all_plans(const Chain &chain) {
+    return plans_of(chain, 0, chain.size() - 1, chain.max_unit_depth, false);
+}
+double count_plans(const Chain &chain, double most) {
+    return count(chain, 0, chain.size() - 1, chain.max_unit_depth, most);
+}
 
 std::vector<Node> tree_of(const mdlm::planner::Plan &plan) { return tree(plan, 0, plan.size()); }
 mdlm::planner::Plan list_of(const std::vector<Node> &tree) {
@@ -221,7 +233,8 @@ std::string spelled(const Chain &chain, const std::vector<Node> &plan) {
             continue;
         }
         if (!text.empty() && text.back() != ' ') text += ' ';
-        text += "S" + std::to_string(n.first + 1) + "-" + std::to_string(n.last + 1) + "[" + spelled(chain, n.inner) + "] ";
+        text +=
+            "S" + std::to_string(n.first + 1) + "-" + std::to_string(n.last + 1) + "[" + spelled(chain, n.inner) + "] ";
     }
     if (!text.empty() && text.back() == ' ') text.pop_back();
     return text;

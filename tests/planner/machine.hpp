@@ -1,5 +1,6 @@
-// Runs a plan event by event, as a training step would: tapes push what they retain and pop it again, and every moment's bytes are
-// looked at. Made from the rules alone; nothing of the planner is used but the types that describe a chain.
+// Runs a plan event by event, as a training step would: tapes push what they retain and pop it again, and every
+// moment's bytes are looked at. Made from the rules alone; nothing of the planner is used but the types that describe a
+// chain.
 #pragma once
 #include <vector>
 
@@ -21,8 +22,8 @@ struct Seen {
     bool operator==(const Seen &) const = default;
 };
 
-// order: in which the tapes finish, a permutation of 0 .. in_flight - 1. Each tape that finishes is used once more, by a micro-batch that runs
-// forward while the others wait and finishes at once.
+// order: in which the tapes finish, a permutation of 0 .. in_flight - 1. Each tape that finishes is used once more, by
+// a micro-batch that runs forward while the others wait and finishes at once.
 Seen run(const Chain &chain, const std::vector<Node> &plan, const std::vector<int> &order);
 
 // All plans of the space, units that cover a whole unit included.

@@ -16,9 +16,28 @@ namespace {
 using nlohmann::json;
 
 // A small diffusion model, as flags.
-const std::vector<std::string> small = {"--num-layers", "6", "--hidden-size", "256", "--num-attention-heads", "8", "--ffn-hidden-size", "768",
-                                        "--normalization", "RMSNorm", "--qk-layernorm", "--swiglu", "--disable-bias-linear",
-                                        "--attention-mask-type", "no_mask", "--bf16", "--seq-length", "128", "--micro-batch-size", "2", "--threads", "1"};
+const std::vector<std::string> small = {"--num-layers",
+                                        "6",
+                                        "--hidden-size",
+                                        "256",
+                                        "--num-attention-heads",
+                                        "8",
+                                        "--ffn-hidden-size",
+                                        "768",
+                                        "--normalization",
+                                        "RMSNorm",
+                                        "--qk-layernorm",
+                                        "--swiglu",
+                                        "--disable-bias-linear",
+                                        "--attention-mask-type",
+                                        "no_mask",
+                                        "--bf16",
+                                        "--seq-length",
+                                        "128",
+                                        "--micro-batch-size",
+                                        "2",
+                                        "--threads",
+                                        "1"};
 
 std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string> &b) {
     a.insert(a.end(), b.begin(), b.end());
@@ -73,13 +92,16 @@ TEST_CASE("mdlm plan: a budget for a block, and Megatron's best beside it") {
     }
     const Ended text = run(small + std::vector<std::string>{"--budget", std::to_string((least + most) / 2)});
     CHECK(text.status == 0);
-    for (const char *word : {"the least that is possible", "Megatron ", "modules  selective ", "flags: --recompute-granularity", "plan: 6 layers", "final norm", "keep input"})
+    for (const char *word : {"the least that is possible", "Megatron ", "modules  selective ",
+                             "flags: --recompute-granularity", "plan: 6 layers", "final norm", "keep input"})
         CHECK(text.out.find(word) != std::string::npos);
     expect_refused(run(small + std::vector<std::string>{"--budget", std::to_string(least - 1)}), std::to_string(least));
     // The flag of the config is the same.
     CHECK(answer(small + std::vector<std::string>{"--memory-budget", "1TiB"}) == all);
-    const json with = answer(small + std::vector<std::string>{"--budget", "1TiB", "--memory-budget-includes-parameters"});
-    CHECK(with["minimum_budget_bytes"].get<int64_t>() == least + with["parameter_bytes"].get<int64_t>() + with["gradient_bytes"].get<int64_t>());
+    const json with =
+        answer(small + std::vector<std::string>{"--budget", "1TiB", "--memory-budget-includes-parameters"});
+    CHECK(with["minimum_budget_bytes"].get<int64_t>() ==
+          least + with["parameter_bytes"].get<int64_t>() + with["gradient_bytes"].get<int64_t>());
 }
 
 TEST_CASE("mdlm plan: a sweep over a block's budgets") {
@@ -103,8 +125,10 @@ TEST_CASE("mdlm plan: a sweep over a block's budgets") {
     const std::string drawn = svg.read();
     CHECK(drawn.substr(0, 4) == "<svg");
     CHECK(drawn.find("planner, exact") != std::string::npos);
-    for (const char *word : {"selective mlp", "Megatron's settings", "the library's modules"}) CHECK(drawn.find(word) != std::string::npos);
-    CHECK(run(small + std::vector<std::string>{"--sweep"}).out.find("plans are best at some budget") != std::string::npos);
+    for (const char *word : {"selective mlp", "Megatron's settings", "the library's modules"})
+        CHECK(drawn.find(word) != std::string::npos);
+    CHECK(run(small + std::vector<std::string>{"--sweep"}).out.find("plans are best at some budget") !=
+          std::string::npos);
 }
 
 TEST_CASE("mdlm plan: what is called Megatron's is what Megatron can do, with its bytes and in its syntax") {
@@ -131,8 +155,8 @@ TEST_CASE("mdlm plan: what is called Megatron's is what Megatron can do, with it
                 else if (flag == "--recompute-method") CHECK((word == "uniform" || word == "block"));
                 else CHECK(flag == "--recompute-num-layers");
                 if (word == flag)
-                    CHECK(std::set<std::string>{"--recompute-granularity", "--recompute-modules", "--recompute-method", "--recompute-num-layers",
-                                                "--distribute-saved-activations"}
+                    CHECK(std::set<std::string>{"--recompute-granularity", "--recompute-modules", "--recompute-method",
+                                                "--recompute-num-layers", "--distribute-saved-activations"}
                               .count(word) == 1);
             }
         }
@@ -143,10 +167,13 @@ TEST_CASE("mdlm plan: what is called Megatron's is what Megatron can do, with it
         CHECK(named.count("selective mlp") == 1);
         CHECK(named.at("selective mlp")["flags"] == "--recompute-granularity selective --recompute-modules mlp");
         if (fused) continue;
-        CHECK(named.at("selective core_attn mlp")["flags"] == "--recompute-granularity selective --recompute-modules core_attn mlp");
-        // Unfused, nothing but the probabilities goes: 2 a s^2 b bytes, of which a rank has a half. The context would be 2 sbh / 2 more.
+        CHECK(named.at("selective core_attn mlp")["flags"] ==
+              "--recompute-granularity selective --recompute-modules core_attn mlp");
+        // Unfused, nothing but the probabilities goes: 2 a s^2 b bytes, of which a rank has a half. The context would
+        // be 2 sbh / 2 more.
         const double probabilities = 2.0 * 8 * 128 * 128 * 2 / 2 * layers;
-        const double less = named.at("none")["saved_bytes"].get<double>() - named.at("selective core_attn")["saved_bytes"].get<double>();
+        const double less = named.at("none")["saved_bytes"].get<double>() -
+                            named.at("selective core_attn")["saved_bytes"].get<double>();
         CHECK(less == doctest::Approx(probabilities).epsilon(0.01));
         CHECK(sbh * layers > 0.02 * probabilities);
     }
@@ -166,14 +193,16 @@ TEST_CASE("mdlm plan: recompute flags without a budget give the plan of these fl
     for (const std::vector<std::string> &flags : std::vector<std::vector<std::string>>{
              {"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "2"},
              {"--recompute-granularity", "selective", "--recompute-modules", "mlp", "core_attn"},
-             {"--recompute-activations"}, {"--cpu-offloading-num-layers", "4"}}) {
+             {"--recompute-activations"},
+             {"--cpu-offloading-num-layers", "4"}}) {
         INFO(flags.back());
         mdlm_config config = MDLM_CONFIG_INIT;
         mdlm_shape shape = MDLM_SHAPE_INIT;
         shape.seq_length = 128, shape.micro_batch_size = 2;
         mdlm_target target = MDLM_TARGET_INIT;
         target.num_threads = 1;
-        const std::vector<std::string> model = std::vector<std::string>(small.begin(), small.end() - 6) + flags;  // the last are shape and threads
+        const std::vector<std::string> model =
+            std::vector<std::string>(small.begin(), small.end() - 6) + flags;  // the last are shape and threads
         std::vector<const char *> words;
         for (const std::string &word : model) words.push_back(word.c_str());
         int used = 0;
@@ -196,20 +225,24 @@ TEST_CASE("mdlm plan: recompute flags without a budget give the plan of these fl
         CHECK(svg.read().find("these flags") != std::string::npos);
         const Ended text = run(small + flags);
         CHECK(text.status == 0);
-        for (const char *word : {"table ", "extra ", "plan: 6 layers", "final norm"}) CHECK(text.out.find(word) != std::string::npos);
+        for (const char *word : {"table ", "extra ", "plan: 6 layers", "final norm"})
+            CHECK(text.out.find(word) != std::string::npos);
     }
 }
 
 TEST_CASE("mdlm plan: flags from a file, as a training script has them") {
-    const File script("#!/bin/sh\n# trains\ntorchrun pretrain.py --num-layers 6 \\\n  --hidden-size 256 --num-attention-heads 8 \\\n"
-                      "  --ffn-hidden-size 768 --normalization RMSNorm --qk-layernorm --swiglu --disable-bias-linear --lr 1e-4 --train-iters 100\n"
-                      "  --attention-mask-type no_mask --bf16 --seq-length 128 --micro-batch-size 2 \"--use-flash-attn\"\n");
+    const File script(
+        "#!/bin/sh\n# trains\ntorchrun pretrain.py --num-layers 6 \\\n  --hidden-size 256 --num-attention-heads 8 \\\n"
+        "  --ffn-hidden-size 768 --normalization RMSNorm --qk-layernorm --swiglu --disable-bias-linear --lr 1e-4 "
+        "--train-iters 100\n"
+        "  --attention-mask-type no_mask --bf16 --seq-length 128 --micro-batch-size 2 \"--use-flash-attn\"\n");
     const std::vector<std::string> rest = {"--threads", "1", "--budget", "1TiB"};
     const json direct = answer(small + std::vector<std::string>{"--budget", "1TiB"});
     const Ended e = run(std::vector<std::string>{"--flags", script.path, "--json"} + rest);
     CHECK(e.status == 0);
     CHECK(json::parse(e.out) == direct);
-    for (const char *word : {"--lr 1e-4", "--train-iters 100", "no flags of a block"}) CHECK(e.err.find(word) != std::string::npos);
+    for (const char *word : {"--lr 1e-4", "--train-iters 100", "no flags of a block"})
+        CHECK(e.err.find(word) != std::string::npos);
     CHECK(e.err.find("--qk-layernorm") == std::string::npos);
     expect_refused(run({"--flags", "/no/such/file", "--budget", "1GiB"}), "/no/such/file");
 }
@@ -239,8 +272,9 @@ TEST_CASE("mdlm plan: models by name") {
         double parameters;  // of all layers, in 10^9
         double bytes = 2;   // of each
     };
-    for (const Shape &m : {Shape{"gpt2", 12, 0.0851, 4}, Shape{"megadlms-1.7b", 28, 1.53}, Shape{"gpt3-22b", 48, 21.7}, Shape{"gpt3-175b", 96, 174}, Shape{"llama-8b", 32, 6.98},
-                           Shape{"llama-70b", 80, 68.5}, Shape{"30b", 48, 29.6}}) {
+    for (const Shape &m : {Shape{"gpt2", 12, 0.0851, 4}, Shape{"megadlms-1.7b", 28, 1.53}, Shape{"gpt3-22b", 48, 21.7},
+                           Shape{"gpt3-175b", 96, 174}, Shape{"llama-8b", 32, 6.98}, Shape{"llama-70b", 80, 68.5},
+                           Shape{"30b", 48, 29.6}}) {
         INFO(m.name);
         const json a = answer({"--model", m.name, "--device-table", "H100", "--budget", "10TiB"});
         CHECK(a["extra_ns"] == 0);
@@ -262,8 +296,10 @@ TEST_CASE("mdlm plan: the article's claim, in Megatron's accounting and in ours"
         CHECK(bytes(rows[0], "megatron_bytes") == doctest::Approx(layers * sbh * (unfused ? 114 : 34) / t));
         CHECK(bytes(rows[1], "megatron_bytes") == doctest::Approx(layers * sbh * 34 / t));
         CHECK(bytes(rows[4], "megatron_bytes") == doctest::Approx(layers * sbh * 2 / t));
-        // In ours 64, 32 with Megatron's selective, which keeps the context, 30 without that, and 2 sbh (32 for the first with fused attention), and the final norm's input; statistics and rounding are on top.
-        CHECK(bytes(rows[0], "saved_bytes") == doctest::Approx((layers * (unfused ? 64 : 32) + 2) * sbh / t).epsilon(0.01));
+        // In ours 64, 32 with Megatron's selective, which keeps the context, 30 without that, and 2 sbh (32 for the
+        // first with fused attention), and the final norm's input; statistics and rounding are on top.
+        CHECK(bytes(rows[0], "saved_bytes") ==
+              doctest::Approx((layers * (unfused ? 64 : 32) + 2) * sbh / t).epsilon(0.01));
         CHECK(bytes(rows[1], "saved_bytes") == doctest::Approx((layers * 32 + 2) * sbh / t).epsilon(0.01));
         CHECK(bytes(rows[2], "saved_bytes") == doctest::Approx((layers * 30 + 2) * sbh / t).epsilon(0.01));
         CHECK(bytes(rows[4], "saved_bytes") == doctest::Approx((layers + 1) * 2 * sbh / t).epsilon(0.01));
@@ -278,12 +314,14 @@ TEST_CASE("mdlm plan: what cannot be asked of a block") {
     expect_refused(run(small), "expected --budget, --sweep or recompute flags, seen none");
     expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--sweep"}), "seen both");
     expect_refused(run(small + std::vector<std::string>{"--budget", "0"}), "at least 1 byte");
-    expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--recompute-granularity", "full"}), "excludes recompute_granularity = full");
+    expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--recompute-granularity", "full"}),
+                   "excludes recompute_granularity = full");
     expect_refused(run(small + std::vector<std::string>{"--chain", "-", "--budget", "1"}), "no flag of a block");
     expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--seq-length", "x"}), "--seq-length");
     expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--no-such"}), "--no-such");
     expect_refused(run({"--num-layers", "2", "--budget", "1GiB"}), "hidden_size");
-    expect_refused(run(small + std::vector<std::string>{"--sweep", "--svg", "/no/such/folder/x.svg"}), "/no/such/folder/x.svg");
+    expect_refused(run(small + std::vector<std::string>{"--sweep", "--svg", "/no/such/folder/x.svg"}),
+                   "/no/such/folder/x.svg");
     expect_refused(run({"--article", "--sweep"}), "neither --budget nor --sweep");
 }
 

@@ -15,7 +15,8 @@ struct Numbers {
     int64_t s, r, f, b, c;
 };
 
-LayerType layer(int64_t a, int64_t g, int64_t forward_ns, int64_t unsaved, const std::string &names, const std::vector<Numbers> &policies) {
+LayerType layer(int64_t a, int64_t g, int64_t forward_ns, int64_t unsaved, const std::string &names,
+                const std::vector<Numbers> &policies) {
     LayerType l;
     l.boundary_bytes = a, l.grad_boundary_bytes = g, l.forward_ns = forward_ns, l.unsaved_forward_bytes = unsaved;
     for (size_t i = 0; i < policies.size(); ++i) {
@@ -85,7 +86,9 @@ void expect_plan(const Chain &c, const std::vector<int32_t> &choices, int64_t pe
     CHECK(m.extra_ns == ns);
 }
 
-Chain tv2() { return chain_of({layer(2, 2, 6, 5, "AMX", {{10, 0, 12, 14, 3}, {6, 2, 9, 15, 0}, {2, 5, 6, 17, 0}})}, 4, 2, 3); }
+Chain tv2() {
+    return chain_of({layer(2, 2, 6, 5, "AMX", {{10, 0, 12, 14, 3}, {6, 2, 9, 15, 0}, {2, 5, 6, 17, 0}})}, 4, 2, 3);
+}
 Chain tv5(int64_t count, int64_t depth) {
     Chain c = chain_of({layer(2, 2, 4, 5, "AX", {{10, 0, 12, 14, 3}, {2, 3, 5, 14, 0}})}, count, 2, 3);
     c.types[0].unit_inputs.push_back({"keep", 2, 0, true});
@@ -106,38 +109,49 @@ TEST_CASE("planner: vector 1, two layers, and why retained bytes are not the pea
 
 TEST_CASE("planner: vectors 2 and 3, four alike layers and the order of their policies") {
     expect_frontier(tv2(), "21 15 XXXA | 24 12 XXMA | 28 9 MXMA | 32 6 MMMA | 36 4 AMMA | 40 2 AAMA | 44 0 AAAA");
-    for (const auto &[order, peak] : {std::pair<std::vector<int32_t>, int64_t>{{0, 0, 2, 2}, 39}, {{0, 2, 0, 2}, 39}, {{0, 2, 2, 0}, 29},
-                                      {{2, 0, 0, 2}, 39}, {{2, 0, 2, 0}, 29}, {{2, 2, 0, 0}, 28}})
+    for (const auto &[order, peak] : {std::pair<std::vector<int32_t>, int64_t>{{0, 0, 2, 2}, 39},
+                                      {{0, 2, 0, 2}, 39},
+                                      {{0, 2, 2, 0}, 29},
+                                      {{2, 0, 0, 2}, 39},
+                                      {{2, 0, 2, 0}, 29},
+                                      {{2, 2, 0, 0}, 28}})
         expect_plan(tv2(), order, peak, 10);
 }
 
 TEST_CASE("planner: vector 4, three different layers") {
     const Chain c = chain_of({layer(2, 2, 6, 5, "01", {{9, 0, 11, 13, 4}, {2, 4, 6, 15, 0}}),
                               layer(4, 4, 9, 7, "012", {{16, 0, 20, 24, 6}, {7, 3, 13, 25, 0}, {2, 7, 8, 27, 0}}),
-                              layer(2, 2, 5, 7, "01", {{8, 0, 10, 14, 3}, {4, 2, 7, 13, 0}})}, 3, 2, 5);
+                              layer(2, 2, 5, 7, "01", {{8, 0, 10, 14, 3}, {4, 2, 7, 13, 0}})},
+                             3, 2, 5);
     expect_frontier(c, "27 7 110 | 31 6 101 | 32 4 100 | 34 3 010 | 38 2 001 | 39 0 000");
 }
 
 TEST_CASE("planner: vector 5, units") {
     expect_frontier(tv5(6, 0), "24 15 | 32 12 | 40 9 | 48 6 | 56 3 | 64 0");
-    expect_frontier(tv5(6, 1), "18 27 S1-3[XXA] S4-5[XA] A | 20 23 X S2-3[XA] S4-5[XA] A | 22 19 XXX S4-5[XA] A | 24 15 XXXXXA | "
-                               "28 14 S1-2[AA] S3-4[AA] AA | 30 13 XX S3-4[AA] AA | 32 12 | 36 11 S1-3[AAA] AAA | 38 10 AX S3-4[AA] AA | 40 9 | "
-                               "46 7 AA S3-4[AA] AA | 48 6 | 56 3 | 64 0");
+    expect_frontier(tv5(6, 1),
+                    "18 27 S1-3[XXA] S4-5[XA] A | 20 23 X S2-3[XA] S4-5[XA] A | 22 19 XXX S4-5[XA] A | 24 15 XXXXXA | "
+                    "28 14 S1-2[AA] S3-4[AA] AA | 30 13 XX S3-4[AA] AA | 32 12 | 36 11 S1-3[AAA] AAA | 38 10 AX "
+                    "S3-4[AA] AA | 40 9 | "
+                    "46 7 AA S3-4[AA] AA | 48 6 | 56 3 | 64 0");
     for (int64_t depth : {int64_t{5}, int64_t{64}, INT64_MAX})
-        expect_frontier(tv5(6, depth), "16 55 | 18 27 | 20 23 | 22 19 | 24 15 | 28 14 | 30 13 | 32 12 | 36 11 | 38 10 | 40 9 | 46 7 | 48 6 | 56 3 | 64 0");
+        expect_frontier(tv5(6, depth), "16 55 | 18 27 | 20 23 | 22 19 | 24 15 | 28 14 | 30 13 | 32 12 | 36 11 | 38 10 "
+                                       "| 40 9 | 46 7 | 48 6 | 56 3 | 64 0");
     expect_frontier(tv5(5, 2), "18 20 | 20 16 | 22 12 | 28 10 | 30 9 | 36 7 | 38 6 | 46 3 | 54 0");
 }
 
 TEST_CASE("planner: vector 6, shares and host as policies") {
     const std::vector<Numbers> with = {{10, 0, 14, 14, 0}, {2, 3, 14, 14, 0}, {1, 4, 15, 15, 0}, {0, 1, 15, 15, 0}};
     const Chain without = chain_of({layer(0, 0, 0, 0, "AXD", {with[0], with[1], with[2]})}, 4, 0, 3);
-    expect_frontier(without, "17 12 DDDA | 18 11 XDDA | 19 10 XXDA | 20 9 XXXA | 26 8 | 27 7 | 28 6 AXXA | 35 4 | 36 3 AAXA | 44 0");
+    expect_frontier(
+        without,
+        "17 12 DDDA | 18 11 XDDA | 19 10 XXDA | 20 9 XXXA | 26 8 | 27 7 | 28 6 AXXA | 35 4 | 36 3 AAXA | 44 0");
     // The host's policy only with a ring of 10 bytes: of the two chains, the better at every budget.
     Chain ring = chain_of({layer(0, 0, 0, 0, "AXDO", with)}, 4, 0, 3);
     ring.fixed_bytes = 10;
     const int64_t expected[][2] = {{17, 12}, {18, 11}, {19, 10}, {20, 9}, {25, 3}, {34, 2}, {44, 0}};
     for (size_t i = 0; i < std::size(expected); ++i)
-        for (int64_t budget = expected[i][0]; budget < (i + 1 < std::size(expected) ? expected[i + 1][0] : 60); ++budget) {
+        for (int64_t budget = expected[i][0]; budget < (i + 1 < std::size(expected) ? expected[i + 1][0] : 60);
+             ++budget) {
             const Result a = solve(without, budget), b = solve(ring, budget);
             CAPTURE(budget);
             CHECK(std::min(a.feasible ? a.extra_ns : INT64_MAX, b.feasible ? b.extra_ns : INT64_MAX) == expected[i][1]);
@@ -157,8 +171,10 @@ TEST_CASE("planner: vector 7, several tapes in flight") {
 
 TEST_CASE("planner: vector 8, unit sizes are Revolve") {
     // Forward steps of the best reversal of n steps with s checkpoints.
-    const int64_t table[4][12] = {{0, 1, 3, 6, 10, 15, 21, 28, 36, 45, 55, 66}, {0, 1, 2, 4, 6, 8, 11, 14, 17, 20, 24, 28},
-                                  {0, 1, 2, 3, 5, 7, 9, 11, 13, 15, 18, 21}, {0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18}};
+    const int64_t table[4][12] = {{0, 1, 3, 6, 10, 15, 21, 28, 36, 45, 55, 66},
+                                  {0, 1, 2, 4, 6, 8, 11, 14, 17, 20, 24, 28},
+                                  {0, 1, 2, 3, 5, 7, 9, 11, 13, 15, 18, 21},
+                                  {0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18}};
     const auto steps = [](int64_t n, int64_t s) {
         Chain c = chain_of({layer(1, 0, 1, 2, "P", {{1, 0, 2, 1, 0}})}, n, 1, 0);
         c.types[0].unit_inputs.push_back({"keep", 1, 0, true});
@@ -181,7 +197,8 @@ TEST_CASE("planner: vector 8, unit sizes are Revolve") {
             for (size_t k = 1; s > 1 && k < n; ++k)
                 best[s][n] = std::min(best[s][n], static_cast<int64_t>(k) + best[s][k] + best[s - 1][n - k]);
         }
-        for (size_t n = 1; n <= 30; n += 4) CHECK(steps(static_cast<int64_t>(n), static_cast<int64_t>(s)) == best[s][n]);
+        for (size_t n = 1; n <= 30; n += 4)
+            CHECK(steps(static_cast<int64_t>(n), static_cast<int64_t>(s)) == best[s][n]);
     }
 }
 

@@ -13,13 +13,15 @@ constexpr int64_t nowhere = -1;
 class Executor {
 public:
     Executor(World &world, const Lifetimes &l)
-        : world_(world), plan_(world.plan()), l_(l), room_(plan_.peak_bytes + 2 * guard + mdlm::granule), at_(l.pieces.size(), nowhere),
-          documents_(world.draw().events.size()), states_(world.draw().micro.size()), tapes_(world.draw().micro.size(), -1) {
+        : world_(world), plan_(world.plan()), l_(l), room_(plan_.peak_bytes + 2 * guard + mdlm::granule),
+          at_(l.pieces.size(), nowhere), documents_(world.draw().events.size()), states_(world.draw().micro.size()),
+          tapes_(world.draw().micro.size(), -1) {
         const auto base = reinterpret_cast<uintptr_t>(room_.get()) + guard;
         arena_ = room_.get() + guard + (mdlm::granule - base % mdlm::granule) % mdlm::granule;
         std::fill_n(arena_ - guard, guard, pattern);
         std::fill_n(arena_ + plan_.peak_bytes, guard, pattern);
-        for (int64_t i = 0; i < world.draw().shape.in_flight; ++i) host_.emplace_back(std::max<int64_t>(plan_.host_bytes, 1));
+        for (int64_t i = 0; i < world.draw().shape.in_flight; ++i)
+            host_.emplace_back(std::max<int64_t>(plan_.host_bytes, 1));
         place();
     }
 
@@ -44,12 +46,13 @@ private:
     void fault(int64_t line, const std::string &what) {
         if (!r_.fault.empty()) return;
         const Line &l = l_.lines[line];
-        r_.fault = "line " + std::to_string(line) + " of event " + std::to_string(l.event) + " (" + name(l) + "): " + what;
+        r_.fault =
+            "line " + std::to_string(line) + " of event " + std::to_string(l.event) + " (" + name(l) + "): " + what;
     }
     static std::string name(const Line &line) {
         if (line.step == nullptr) return "copy";
-        return std::string(line.step->replay || line.entry->replay ? "replayed " : "") + line.entry->schedule->op(*line.step).name() +
-               " of layer " + std::to_string(line.entry->item);
+        return std::string(line.step->replay || line.entry->replay ? "replayed " : "") +
+               line.entry->schedule->op(*line.step).name() + " of layer " + std::to_string(line.entry->item);
     }
 
     // Where the plan says that a value is, from the arena's start; nowhere: the caller's.
@@ -68,11 +71,16 @@ private:
         case mdlm::Home::y: return base(e.y);
         case mdlm::Home::dy: return base(e.dy);
         case mdlm::Home::dx: return base(e.dx);
-        case mdlm::Home::frame: case mdlm::Home::staged: case mdlm::Home::scratch: break;
+        case mdlm::Home::frame:
+        case mdlm::Home::staged:
+        case mdlm::Home::scratch: break;
         }
         const mdlm::Spot &spot = e.layout->spots[v];
         using Where = mdlm::Spot::Where;
-        return base(spot.where == Where::frame ? e.frame : spot.where == Where::slab ? e.slab : e.staging) + spot.offset;
+        return base(spot.where == Where::frame  ? e.frame
+                    : spot.where == Where::slab ? e.slab
+                                                : e.staging) +
+               spot.offset;
     }
 
     // Tapes as the events take and give them; then one address for every piece, the same at all its uses.
@@ -83,7 +91,8 @@ private:
             if (line.event != event) enter(event = line.event);
             const auto put_at = [&](int32_t piece, int64_t at) {
                 if (l_.pieces[piece].where != Piece::Where::arena) return;
-                if (at_[piece] != nowhere && at_[piece] != at) fault(static_cast<int64_t>(i), "a piece of memory that moves");
+                if (at_[piece] != nowhere && at_[piece] != at)
+                    fault(static_cast<int64_t>(i), "a piece of memory that moves");
                 at_[piece] = at;
                 if (at < 0 || at % mdlm::granule != 0 || at + l_.pieces[piece].bytes > plan_.peak_bytes)
                     fault(static_cast<int64_t>(i), "an offset outside the arena: " + std::to_string(at));
@@ -98,14 +107,17 @@ private:
                 continue;
             }
             if (line.step == nullptr) {
-                for (size_t j = 0; j < line.in.size(); ++j) put(line.in[j], line.values[j]), put(line.out[j], line.values[j]);
+                for (size_t j = 0; j < line.in.size(); ++j)
+                    put(line.in[j], line.values[j]), put(line.out[j], line.values[j]);
                 continue;
             }
             for (size_t j = 0; j < line.in.size(); ++j) put(line.in[j], line.step->in[j]);
             for (size_t j = 0; j < line.out.size(); ++j) {
                 put(line.out[j], line.step->out[j]);
                 const int64_t at = at_[line.out[j]];
-                r_.top_is_tensor = r_.top_is_tensor || (at != nowhere && at + mdlm::rounded(l_.pieces[line.out[j]].bytes) == plan_.peak_bytes);
+                r_.top_is_tensor =
+                    r_.top_is_tensor ||
+                    (at != nowhere && at + mdlm::rounded(l_.pieces[line.out[j]].bytes) == plan_.peak_bytes);
             }
             if (line.workspace >= 0) put(line.workspace, line.step->workspace);
         }
@@ -116,7 +128,8 @@ private:
 
     void enter(size_t event) {
         const auto &events = world_.draw().events;
-        for (; entered_ <= event; ++entered_) {  // an event without a line (nothing to do in backward) has its tape, too
+        for (; entered_ <= event;
+             ++entered_) {  // an event without a line (nothing to do in backward) has its tape, too
             const Event &e = events[entered_];
             if (entered_ > 0) leave(events[entered_ - 1]);
             if (e.kind == Event::Kind::forward || e.kind == Event::Kind::abandon) {
@@ -134,7 +147,9 @@ private:
     }
     int64_t stack() const {
         const Event &e = world_.draw().events[event_];
-        return e.kind == Event::Kind::evaluate ? 0 : (apart() ? 0 : plan_.fixed_bytes) + tapes_[e.micro] * plan_.stack_bytes;
+        return e.kind == Event::Kind::evaluate
+                   ? 0
+                   : (apart() ? 0 : plan_.fixed_bytes) + tapes_[e.micro] * plan_.stack_bytes;
     }
     // With share_scratch the arena here is the block's own part and then the shared one.
     bool apart() const { return plan_.input.share_scratch; }
@@ -143,7 +158,8 @@ private:
     void check_apart(int64_t line) {
         std::vector<std::pair<int64_t, int64_t>> used = needed(line);
         for (size_t i = 1; i < used.size(); ++i)
-            if (used[i].first < used[i - 1].second) fault(line, "two pieces of memory overlap at byte " + std::to_string(used[i].first));
+            if (used[i].first < used[i - 1].second)
+                fault(line, "two pieces of memory overlap at byte " + std::to_string(used[i].first));
     }
     std::vector<std::pair<int64_t, int64_t>> needed(int64_t line) const {
         std::vector<std::pair<int64_t, int64_t>> used;
@@ -157,17 +173,22 @@ private:
         std::vector<std::pair<int64_t, int64_t>> used = needed(line);
         used.emplace_back(plan_.peak_bytes, plan_.peak_bytes);
         for (const auto &[begin, end] : used) {
-            if (at < begin && !is_nan(at, begin)) return fault(line, "bytes from " + std::to_string(at) + " on written, which nothing uses");
+            if (at < begin && !is_nan(at, begin))
+                return fault(line, "bytes from " + std::to_string(at) + " on written, which nothing uses");
             at = std::max(at, end);
         }
         const char *top = arena_ + plan_.peak_bytes;
-        r_.top_written = r_.top_written || !is_nan(std::max<int64_t>(0, plan_.peak_bytes - mdlm::granule), plan_.peak_bytes);
-        const auto intact = [](const char *from) { return from[0] == pattern && std::memcmp(from, from + 1, guard - 1) == 0; };
+        r_.top_written =
+            r_.top_written || !is_nan(std::max<int64_t>(0, plan_.peak_bytes - mdlm::granule), plan_.peak_bytes);
+        const auto intact = [](const char *from) {
+            return from[0] == pattern && std::memcmp(from, from + 1, guard - 1) == 0;
+        };
         if (!intact(arena_ - guard) || !intact(top)) fault(line, "guard bytes written");
     }
 
     bool is_nan(int64_t begin, int64_t end) const {  // the first byte is, and each is as the one before it
-        return arena_[begin] == nan && std::memcmp(arena_ + begin, arena_ + begin + 1, static_cast<size_t>(end - begin - 1)) == 0;
+        return arena_[begin] == nan &&
+               std::memcmp(arena_ + begin, arena_ + begin + 1, static_cast<size_t>(end - begin - 1)) == 0;
     }
 
     void run(const Line &line) {
@@ -185,7 +206,8 @@ private:
         }
         f.x = world_.x(e.micro);
         f.y = r_.outcome.y[line.event].get();
-        if (e.kind == Event::Kind::backward) f.dy = world_.dy_of(e, r_.outcome, line.event), f.dx = r_.outcome.dx[line.event].get();
+        if (e.kind == Event::Kind::backward)
+            f.dy = world_.dy_of(e, r_.outcome, line.event), f.dx = r_.outcome.dx[line.event].get();
         f.params = &world_.params();
         f.layer_offset = world_.config().layer_offset;
 

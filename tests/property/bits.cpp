@@ -56,7 +56,8 @@ TEST_CASE(test_name) {
     Coverage seen;
     if (const char *only = std::getenv("MDLM_DRAW")) {  // "123", or "1000-5000" to look further than the suite does
         char *rest = nullptr;
-        const uint64_t first = std::strtoull(only, &rest, 10), last = *rest == '-' ? std::strtoull(rest + 1, nullptr, 10) : first;
+        const uint64_t first = std::strtoull(only, &rest, 10),
+                       last = *rest == '-' ? std::strtoull(rest + 1, nullptr, 10) : first;
         for (uint64_t seed = first; seed <= last; ++seed) {
             if (first == last) std::printf("%s\n", describe(draw(seed)).c_str());
             check(draw(seed), seen);
@@ -67,11 +68,14 @@ TEST_CASE(test_name) {
     for (uint64_t seed = 1; seed <= draws; ++seed) check(draw(seed), seen);
 
     const auto percent = [&](int count) { return 100.0 * count / seen.draws; };
-    std::printf("coverage: %d draws (f32 %d, bf16 %d); replayed matmuls %.0f %%, units of several layers %.0f %%, dropout %.0f %%, grouped "
-                "queries %.0f %%, packed documents %.0f %%; also host storage %.0f %%, several tapes %.0f %%, frozen parameters %.0f %%, "
+    std::printf("coverage: %d draws (f32 %d, bf16 %d); replayed matmuls %.0f %%, units of several layers %.0f %%, "
+                "dropout %.0f %%, grouped "
+                "queries %.0f %%, packed documents %.0f %%; also host storage %.0f %%, several tapes %.0f %%, frozen "
+                "parameters %.0f %%, "
                 "other threads %.0f %%\n",
-                seen.draws, seen.f32, seen.bf16, percent(seen.replayed_matmuls), percent(seen.units_of_several), percent(seen.dropout),
-                percent(seen.grouped), percent(seen.packed), percent(seen.host), percent(seen.tapes), percent(seen.frozen), percent(seen.threads));
+                seen.draws, seen.f32, seen.bf16, percent(seen.replayed_matmuls), percent(seen.units_of_several),
+                percent(seen.dropout), percent(seen.grouped), percent(seen.packed), percent(seen.host),
+                percent(seen.tapes), percent(seen.frozen), percent(seen.threads));
     CHECK(seen.f32 >= 300);
     CHECK(seen.bf16 >= 300);
     CHECK(percent(seen.replayed_matmuls) >= 50);

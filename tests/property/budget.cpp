@@ -1,5 +1,5 @@
-// The planner on blocks: what its chain says of a plan is what the block's layout comes to, to the byte and to the nanosecond; and the plans
-// that it finds keep the two promises, bits and memory, over the whole range of budgets.
+// The planner on blocks: what its chain says of a plan is what the block's layout comes to, to the byte and to the
+// nanosecond; and the plans that it finds keep the two promises, bits and memory, over the whole range of budgets.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,9 +37,11 @@ mdlm::BlockPlanInput input_of(const Draw &d) {
     for (int64_t i = 0; i < programs.items(); ++i) count += static_cast<int64_t>(programs.of(i).params.size());
     for (int64_t i = 0; i < programs.items(); ++i) {
         trains.emplace_back();
-        for (size_t p = 0; p < programs.of(i).params.size(); ++p) trains.back().push_back(!frozen(d, index++, i, count));
+        for (size_t p = 0; p < programs.of(i).params.size(); ++p)
+            trains.back().push_back(!frozen(d, index++, i, count));
     }
-    return mdlm::plan_input(c, d.shape, std::move(programs), {}, std::move(trains), mdlm::traits_of(MDLM_DEVICE_CPU, d.threads));
+    return mdlm::plan_input(c, d.shape, std::move(programs), {}, std::move(trains),
+                            mdlm::traits_of(MDLM_DEVICE_CPU, d.threads));
 }
 
 // Any policy that may stand there.
@@ -50,7 +52,8 @@ int32_t any_choice(Random &r, const planner::LayerType &type, uint32_t role) {
     }
 }
 bool has(const planner::LayerType &type, uint32_t role) {
-    return std::any_of(type.policies.begin(), type.policies.end(), [&](const planner::Policy &p) { return (p.roles & role) != 0; });
+    return std::any_of(type.policies.begin(), type.policies.end(),
+                       [&](const planner::Policy &p) { return (p.roles & role) != 0; });
 }
 
 planner::Plan any_plan(Random &r, const planner::Chain &c, int64_t &units) {
@@ -59,14 +62,19 @@ planner::Plan any_plan(Random &r, const planner::Chain &c, int64_t &units) {
         int32_t count = 1;
         if (!c.type(at).unit_inputs.empty() && r.percent(60))
             for (const int64_t most = r.in(1, 4); count < most && at + count < c.size(); ++count)
-                if (!has(c.type(at + count), planner::role_last) || !has(c.type(at + count - 1), planner::role_inside)) break;
+                if (!has(c.type(at + count), planner::role_last) || !has(c.type(at + count - 1), planner::role_inside))
+                    break;
         if (count == 1) {
             plan.push_back({at, 1, any_choice(r, c.type(at), planner::role_alone), 0});
         } else {
             ++units;
-            plan.push_back({at, count, static_cast<int32_t>(r.in(0, static_cast<int64_t>(c.type(at).unit_inputs.size()) - 1)), count});
+            plan.push_back({at, count,
+                            static_cast<int32_t>(r.in(0, static_cast<int64_t>(c.type(at).unit_inputs.size()) - 1)),
+                            count});
             for (int32_t i = at; i < at + count; ++i)
-                plan.push_back({i, 1, any_choice(r, c.type(i), i + 1 < at + count ? planner::role_inside : planner::role_last), 0});
+                plan.push_back(
+                    {i, 1, any_choice(r, c.type(i), i + 1 < at + count ? planner::role_inside : planner::role_last),
+                     0});
         }
         at += count;
     }
@@ -104,8 +112,10 @@ void compare(const Draw &d, Seen &seen) {
 }
 
 void print(const char *what, const Seen &s) {
-    std::printf("planner: %s: %lld plans (%lld with units of several layers), the chain's peak is the layout's in %lld, above it in %lld\n", what,
-                static_cast<long long>(s.plans), static_cast<long long>(s.with_units), static_cast<long long>(s.exact), static_cast<long long>(s.below));
+    std::printf("planner: %s: %lld plans (%lld with units of several layers), the chain's peak is the layout's in "
+                "%lld, above it in %lld\n",
+                what, static_cast<long long>(s.plans), static_cast<long long>(s.with_units),
+                static_cast<long long>(s.exact), static_cast<long long>(s.below));
 }
 
 // The range of budgets of a draw, as a block with its frozen parameters has it.
@@ -213,8 +223,8 @@ TEST_CASE("planner: no set of kept tensors beats the policies that are found for
         }
         for (const mdlm::Choice &f : found) CHECK(chooser.measure(f.policy, key).needs() == f.needs());
     }
-    std::printf("planner: %lld policies found for %lld layers, held against %lld sets\n", static_cast<long long>(found_in_all),
-                static_cast<long long>(layers), static_cast<long long>(sets));
+    std::printf("planner: %lld policies found for %lld layers, held against %lld sets\n",
+                static_cast<long long>(found_in_all), static_cast<long long>(layers), static_cast<long long>(sets));
     CHECK(found_in_all > layers * 3);
 }
 
@@ -226,10 +236,12 @@ TEST_CASE("planner: plans for budgets give the bits of the plan that keeps every
         INFO(describe(d), " budget ", d.config.memory_budget);
         const Outcome expected = run(d, Which::keep_everything, d.threads), planned = run(d, Which::drawn, d.threads);
         CHECK(difference(expected, planned) == "");
-        ++draws, several += planned.units_of_several, replaying += planned.replayed_ops > 0, host += planned.host_bytes > 0;
+        ++draws, several += planned.units_of_several, replaying += planned.replayed_ops > 0,
+            host += planned.host_bytes > 0;
     }
-    std::printf("planner: %lld budgets, %lld plans replay, %lld have units of several layers, %lld use the host\n", static_cast<long long>(draws),
-                static_cast<long long>(replaying), static_cast<long long>(several), static_cast<long long>(host));
+    std::printf("planner: %lld budgets, %lld plans replay, %lld have units of several layers, %lld use the host\n",
+                static_cast<long long>(draws), static_cast<long long>(replaying), static_cast<long long>(several),
+                static_cast<long long>(host));
     CHECK(replaying > draws / 2);
     CHECK(several > draws / 20);
 }

@@ -1,4 +1,5 @@
-// Replayed ops and floating point operations, as planned and as counted while running, against formulas written by hand.
+// Replayed ops and floating point operations, as planned and as counted while running, against formulas written by
+// hand.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -10,8 +11,9 @@ namespace {
 
 using namespace property;
 
-// Operations of a forward op, for n tokens: a linear 2 n in out; norms 5 an element, with 11 for the norm and turn of q and k, 8 for the
-// activation, 3 for bias, dropout and add; softmax attention 2 (fused: scores and context) or 1 products of 2 s n h, softmax 5 a score.
+// Operations of a forward op, for n tokens: a linear 2 n in out; norms 5 an element, with 11 for the norm and turn of q
+// and k, 8 for the activation, 3 for bias, dropout and add; softmax attention 2 (fused: scores and context) or 1
+// products of 2 s n h, softmax 5 a score.
 struct Model {
     Settings settings;
     int64_t seq, batch, hidden, heads, ffn;
@@ -97,7 +99,8 @@ void compare(const Model &m, const Settings &policy, const std::vector<Ops> &rep
 // Units as uniform makes them: of `count` layers, the last may be shorter.
 std::vector<Ops> uniform(const Model &m, int64_t num_layers, int64_t count) {
     std::vector<Ops> replayed;
-    for (int64_t i = 0; i < num_layers; ++i) replayed.push_back((i + 1) % count == 0 || i + 1 == num_layers ? last_of(m) : all_of(m));
+    for (int64_t i = 0; i < num_layers; ++i)
+        replayed.push_back((i + 1) % count == 0 || i + 1 == num_layers ? last_of(m) : all_of(m));
     return replayed;
 }
 
@@ -119,9 +122,10 @@ TEST_CASE("replayed ops and FLOPs: selective, every set of modules") {
                     if ((modules & module) != 0 && std::count(ops.begin(), ops.end(), op) == 0) ops.push_back(op);
             };
             std::string names;
-            const std::pair<uint32_t, const char *> all[] = {{MDLM_MODULE_CORE_ATTN, "core_attn"}, {MDLM_MODULE_QKV, "qkv"},
-                                                             {MDLM_MODULE_QK_NORM_ROPE, "qk_norm_rope"}, {MDLM_MODULE_LAYERNORM, "layernorm"},
-                                                             {MDLM_MODULE_MLP_ACT, "mlp_act"}, {MDLM_MODULE_MLP, "mlp"}};
+            const std::pair<uint32_t, const char *> all[] = {
+                {MDLM_MODULE_CORE_ATTN, "core_attn"},       {MDLM_MODULE_QKV, "qkv"},
+                {MDLM_MODULE_QK_NORM_ROPE, "qk_norm_rope"}, {MDLM_MODULE_LAYERNORM, "layernorm"},
+                {MDLM_MODULE_MLP_ACT, "mlp_act"},           {MDLM_MODULE_MLP, "mlp"}};
             for (const auto &[module, name] : all)
                 if ((modules & module) != 0) names += (names.empty() ? "" : ",") + std::string(name);
             on(MDLM_MODULE_CORE_ATTN, m.fused ? Ops{"attention"} : Ops{"scores", "softmax", "context"});
@@ -134,7 +138,8 @@ TEST_CASE("replayed ops and FLOPs: selective, every set of modules") {
             compare(m, selective(names), {ops, ops});
         }
     // The default is qkv and core_attn: the article's.
-    compare(small_diffusion(), {{"recompute_granularity", "selective"}}, {{"qkv", "rotate", "attention"}, {"qkv", "rotate", "attention"}});
+    compare(small_diffusion(), {{"recompute_granularity", "selective"}},
+            {{"qkv", "rotate", "attention"}, {"qkv", "rotate", "attention"}});
 }
 
 TEST_CASE("replayed ops and FLOPs: full, uniform with every count and block with every count") {
@@ -143,7 +148,8 @@ TEST_CASE("replayed ops and FLOPs: full, uniform with every count and block with
         for (int64_t count = 1; count <= num_layers; ++count) {
             INFO("count ", count);
             compare(m, full("uniform", count), uniform(m, num_layers, count));
-            compare(m, full("uniform", count) + Settings{{"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "3"}}, uniform(m, num_layers, count));
+            compare(m, full("uniform", count) + Settings{{"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "3"}},
+                    uniform(m, num_layers, count));
             std::vector<Ops> block(static_cast<size_t>(num_layers));
             for (int64_t i = 0; i < count; ++i) block[static_cast<size_t>(i)] = last_of(m);
             compare(m, full("block", count), block);
@@ -155,11 +161,14 @@ TEST_CASE("a unit of N diffusion layers replays (26 N - 6) / 78 N of a layer's l
     // Linears are 26 parts forward, 78 in all.
     const int64_t part = m.n() * m.hidden * m.hidden, attention = 4 * m.seq * m.n() * m.hidden;
     for (int64_t layers_of_unit = 1; layers_of_unit <= 6; ++layers_of_unit) {
-        const mdlm_tape_stats stats = step(m.settings + layers(layers_of_unit) + full("uniform", layers_of_unit), m.seq, m.batch);
-        CHECK(static_cast<int64_t>(stats.replayed_matmul_flops) - layers_of_unit * attention == (26 * layers_of_unit - 6) * part);
+        const mdlm_tape_stats stats =
+            step(m.settings + layers(layers_of_unit) + full("uniform", layers_of_unit), m.seq, m.batch);
+        CHECK(static_cast<int64_t>(stats.replayed_matmul_flops) - layers_of_unit * attention ==
+              (26 * layers_of_unit - 6) * part);
         // Forward and backward: the linears' 78 parts a layer, fused attention's 2 + 4 products, and what is no matmul.
         const mdlm_tape_stats none = step(m.settings + layers(layers_of_unit), m.seq, m.batch);
         CHECK(none.forward_flops + none.backward_flops == stats.forward_flops + stats.backward_flops);
-        CHECK(static_cast<int64_t>(none.forward_flops + none.backward_flops) > layers_of_unit * (78 * part + 3 * attention));
+        CHECK(static_cast<int64_t>(none.forward_flops + none.backward_flops) >
+              layers_of_unit * (78 * part + 3 * attention));
     }
 }

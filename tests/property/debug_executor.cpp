@@ -9,7 +9,8 @@ namespace {
 
 class Executor {
 public:
-    Executor(World &world, const Lifetimes &l) : world_(world), l_(l), memory_(l.pieces.size()), documents_(world.draw().events.size()) {}
+    Executor(World &world, const Lifetimes &l)
+        : world_(world), l_(l), memory_(l.pieces.size()), documents_(world.draw().events.size()) {}
 
     DebugRun run() {
         DebugRun r;
@@ -41,7 +42,8 @@ private:
         case Piece::Where::dy: return world_.dy(micro);
         case Piece::Where::y: return o.y[p.event].get();
         case Piece::Where::dx: return o.dx[p.event].get();
-        case Piece::Where::arena: case Piece::Where::host: break;
+        case Piece::Where::arena:
+        case Piece::Where::host: break;
         }
         return memory_[piece].get();
     }
@@ -72,7 +74,8 @@ private:
             return group.all_gather(in[0], out[0], l_.pieces[line.in[0]].bytes / mdlm::size_of(type), type);
         }
         if (line.step == nullptr) {
-            for (size_t i = 0; i < in.size(); ++i) device.copy(out[i], in[i], static_cast<size_t>(l_.pieces[line.in[i]].bytes));
+            for (size_t i = 0; i < in.size(); ++i)
+                device.copy(out[i], in[i], static_cast<size_t>(l_.pieces[line.in[i]].bytes));
             return;
         }
         mdlm::RunState s = state(line.event);

@@ -1,4 +1,5 @@
-// Every op runs exactly as often as its schedule says, seen by a device that counts; and at most once more in replay for the named settings.
+// Every op runs exactly as often as its schedule says, seen by a device that counts; and at most once more in replay
+// for the named settings.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -28,8 +29,12 @@ public:
     void qk_norm_rope_backward(const mdlm::QkNormRopeBackward &a) override {
         count("qk_norm_rope_backward"), inner().qk_norm_rope_backward(a);
     }
-    void attention_forward(const mdlm::AttentionForward &a) override { count("attention"), inner().attention_forward(a); }
-    void attention_backward(const mdlm::AttentionBackward &a) override { count("attention_backward"), inner().attention_backward(a); }
+    void attention_forward(const mdlm::AttentionForward &a) override {
+        count("attention"), inner().attention_forward(a);
+    }
+    void attention_backward(const mdlm::AttentionBackward &a) override {
+        count("attention_backward"), inner().attention_backward(a);
+    }
     void attn_scores(const mdlm::AttnScores &a) override { count("attention_scores"), inner().attn_scores(a); }
     void attn_softmax(const mdlm::AttnSoftmax &a) override { count("attention_softmax"), inner().attn_softmax(a); }
     void attn_context(const mdlm::AttnContext &a) override { count("attention_context"), inner().attn_context(a); }
@@ -42,10 +47,18 @@ public:
     void attn_scores_backward(const mdlm::AttnScoresBackward &a) override {
         count("attention_scores_backward"), inner().attn_scores_backward(a);
     }
-    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override { count("bias_dropout_add"), inner().bias_dropout_add(a); }
-    void dropout_backward(const mdlm::DropoutBackward &a) override { count("dropout_backward"), inner().dropout_backward(a); }
-    void activation_forward(const mdlm::ActivationForward &a) override { count("activation"), inner().activation_forward(a); }
-    void activation_backward(const mdlm::ActivationBackward &a) override { count("activation_backward"), inner().activation_backward(a); }
+    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override {
+        count("bias_dropout_add"), inner().bias_dropout_add(a);
+    }
+    void dropout_backward(const mdlm::DropoutBackward &a) override {
+        count("dropout_backward"), inner().dropout_backward(a);
+    }
+    void activation_forward(const mdlm::ActivationForward &a) override {
+        count("activation"), inner().activation_forward(a);
+    }
+    void activation_backward(const mdlm::ActivationBackward &a) override {
+        count("activation_backward"), inner().activation_backward(a);
+    }
 
 private:
     void count(const char *op) { ++calls_[op]; }
@@ -64,7 +77,8 @@ TEST_CASE("kernels are called as often as the schedules say, and in the named se
         Calls seen, planned;
         World world(d, std::make_unique<Counting>(make_device(MDLM_DEVICE_REFERENCE, 1), seen));
         world.run();
-        std::map<std::pair<size_t, const mdlm::Op *>, std::map<int64_t, int64_t>> replays;  // by event and op, then by layer
+        std::map<std::pair<size_t, const mdlm::Op *>, std::map<int64_t, int64_t>>
+            replays;  // by event and op, then by layer
         for (const Line &line : derive(world).lines) {
             if (line.step == nullptr) continue;
             const mdlm::Op &op = line.entry->schedule->op(*line.step);

@@ -21,7 +21,9 @@ template <class D>
 class OfDevice final : public Mutant {
 public:
     using Mutant::Mutant;
-    std::unique_ptr<mdlm::Device> device(std::unique_ptr<mdlm::Device> d) override { return std::make_unique<D>(std::move(d), *this); }
+    std::unique_ptr<mdlm::Device> device(std::unique_ptr<mdlm::Device> d) override {
+        return std::make_unique<D>(std::move(d), *this);
+    }
 };
 
 // What a replayed forward kernel is told, changed. Each hook says whether there was something to change.
@@ -34,7 +36,8 @@ struct Hooks {
 
 class Replayed final : public Spoiled {
 public:
-    Replayed(std::unique_ptr<mdlm::Device> inner, Mutant &mutant, const Hooks &hooks) : Spoiled(std::move(inner), mutant), hooks_(hooks) {}
+    Replayed(std::unique_ptr<mdlm::Device> inner, Mutant &mutant, const Hooks &hooks)
+        : Spoiled(std::move(inner), mutant), hooks_(hooks) {}
 
     void attention_forward(const mdlm::AttentionForward &a) override { inner().attention_forward(of_attention(a)); }
     void attn_scores(const mdlm::AttnScores &a) override { inner().attn_scores(of_attention(a)); }
@@ -81,16 +84,19 @@ private:
     Hooks hooks_;
 };
 
-// In bf16, the activation of a replayed linear's sums before they were rounded: what fusing it into the matmul would give.
+// In bf16, the activation of a replayed linear's sums before they were rounded: what fusing it into the matmul would
+// give.
 class UnroundedEpilogue final : public Spoiled {
 public:
     using Spoiled::Spoiled;
     void linear_forward(const mdlm::LinearForward &a) override {
         g_ = nullptr;
         if (m_.in_backward && a.dtype == mdlm::DType::bf16) {
-            std::vector<float> x = widened(a.x, a.m * a.k), w = widened(a.w, a.n * a.k), bias = widened(a.bias, a.bias != nullptr ? a.n : 0);
+            std::vector<float> x = widened(a.x, a.m * a.k), w = widened(a.w, a.n * a.k),
+                               bias = widened(a.bias, a.bias != nullptr ? a.n : 0);
             sums_.resize(static_cast<size_t>(a.m * a.n));
-            exact_->linear_forward({mdlm::DType::f32, a.m, a.n, a.k, x.data(), w.data(), a.bias != nullptr ? bias.data() : nullptr, sums_.data(), nullptr});
+            exact_->linear_forward({mdlm::DType::f32, a.m, a.n, a.k, x.data(), w.data(),
+                                    a.bias != nullptr ? bias.data() : nullptr, sums_.data(), nullptr});
             g_ = a.y;
         }
         inner().linear_forward(a);
@@ -106,7 +112,8 @@ public:
 private:
     static std::vector<float> widened(const void *from, int64_t count) {
         std::vector<float> to(static_cast<size_t>(count));
-        for (int64_t i = 0; i < count; ++i) to[static_cast<size_t>(i)] = static_cast<float>(mdlm::load(mdlm::DType::bf16, from, i));
+        for (int64_t i = 0; i < count; ++i)
+            to[static_cast<size_t>(i)] = static_cast<float>(mdlm::load(mdlm::DType::bf16, from, i));
         return to;
     }
     std::unique_ptr<mdlm::Device> exact_ = mdlm::make_reference_device();
@@ -181,7 +188,9 @@ Hooks of_norm(std::function<bool(mdlm::NormForward &)> f) { return {nullptr, nul
 
 std::vector<std::unique_ptr<Mutant>> device_mutants() {
     std::vector<std::unique_ptr<Mutant>> all;
-    const auto in_replay = [&](const char *name, Hooks hooks) { all.push_back(std::make_unique<InReplay>(name, std::move(hooks))); };
+    const auto in_replay = [&](const char *name, Hooks hooks) {
+        all.push_back(std::make_unique<InReplay>(name, std::move(hooks)));
+    };
     in_replay("replay under another window", of_mask([](mdlm::Mask &m) {
                   const bool other = m.left != 0 || m.right != 0;
                   m.left = m.right = 0;

@@ -23,9 +23,9 @@ void draw_model(Random &r, mdlm_config &c) {
     c.final_layernorm = r.percent(60);
     c.add_bias_linear = r.percent(60);
     c.add_qkv_bias = r.percent(40);
-    c.activation_func = r.one_of({MDLM_ACT_GELU, MDLM_ACT_GELU_TANH, MDLM_ACT_SQUARED_RELU, MDLM_ACT_SWIGLU, MDLM_ACT_GEGLU});
+    c.activation_func =
+        r.one_of({MDLM_ACT_GELU, MDLM_ACT_GELU_TANH, MDLM_ACT_SQUARED_RELU, MDLM_ACT_SWIGLU, MDLM_ACT_GEGLU});
     c.batch_first = r.percent(40);
-
 }
 
 void draw_positions(Random &r, mdlm_config &c) {
@@ -45,11 +45,13 @@ void draw_positions(Random &r, mdlm_config &c) {
 
 void draw_attention(Random &r, mdlm_config &c, bool dropout) {
     c.attention_mask_type = r.one_of({MDLM_MASK_NO_MASK, MDLM_MASK_CAUSAL, MDLM_MASK_BLOCK_CAUSAL});
-    if (c.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL || r.percent(40)) c.mask_block_size = static_cast<int32_t>(r.in(1, 6));
+    if (c.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL || r.percent(40))
+        c.mask_block_size = static_cast<int32_t>(r.in(1, 6));
     if (r.percent(30)) c.window_left = r.in(0, 6);
     if (r.percent(30)) c.window_right = r.in(0, 4);
     if (r.percent(20)) c.softmax_scale = r.real(0.1, 1.0);
-    c.attention_backend = r.one_of({MDLM_ATTENTION_AUTO, MDLM_ATTENTION_FUSED, MDLM_ATTENTION_UNFUSED, MDLM_ATTENTION_UNFUSED});
+    c.attention_backend =
+        r.one_of({MDLM_ATTENTION_AUTO, MDLM_ATTENTION_FUSED, MDLM_ATTENTION_UNFUSED, MDLM_ATTENTION_UNFUSED});
     if (!dropout) return;
     const int64_t which = r.in(1, 3);  // bit 0: hidden, bit 1: attention
     if ((which & 1) != 0) c.hidden_dropout = r.real(0.05, 0.5);
@@ -104,12 +106,14 @@ MicroBatch draw_micro(Random &r, const Draw &d, bool packed, bool dropout) {
     mdlm_batch &b = m.batch;
     const int64_t most = d.shape.max_tokens != 0 ? d.shape.max_tokens : d.shape.seq_length * d.shape.micro_batch_size;
     b.seq_length = r.percent(50) ? d.shape.seq_length : r.in(1, d.shape.seq_length);
-    b.micro_batch_size = std::min(r.percent(50) ? d.shape.micro_batch_size : r.in(1, d.shape.micro_batch_size), most / b.seq_length);
+    b.micro_batch_size =
+        std::min(r.percent(50) ? d.shape.micro_batch_size : r.in(1, d.shape.micro_batch_size), most / b.seq_length);
     if (packed) {
         b.micro_batch_size = 1;
         m.documents = {0};
         const auto seq = static_cast<int32_t>(b.seq_length);
-        for (int64_t i = r.in(1, std::min<int64_t>(d.shape.max_documents, seq)); i > 1; --i) m.documents.push_back(static_cast<int32_t>(r.in(1, seq)));
+        for (int64_t i = r.in(1, std::min<int64_t>(d.shape.max_documents, seq)); i > 1; --i)
+            m.documents.push_back(static_cast<int32_t>(r.in(1, seq)));
         m.documents.push_back(seq);
         std::sort(m.documents.begin(), m.documents.end());
         m.documents.erase(std::unique(m.documents.begin(), m.documents.end()), m.documents.end());
@@ -131,7 +135,8 @@ void draw_events(Random &r, Draw &d) {
     size_t next = 0;
     while (next < d.micro.size() || !open.empty()) {
         if ((open.empty() || d.shape.evaluate_in_flight != 0) && r.percent(25))
-            d.events.push_back({Event::Kind::evaluate, static_cast<size_t>(r.in(0, static_cast<int64_t>(d.micro.size()) - 1)), r.percent(50)});
+            d.events.push_back({Event::Kind::evaluate,
+                                static_cast<size_t>(r.in(0, static_cast<int64_t>(d.micro.size()) - 1)), r.percent(50)});
         const bool room = open.size() < static_cast<size_t>(d.shape.in_flight);
         if (next < d.micro.size() && room && r.percent(8)) d.events.push_back({Event::Kind::abandon, next});
         if (next < d.micro.size() && room && (open.empty() || r.percent(70))) {
@@ -160,8 +165,10 @@ struct Line {
     }
 };
 
-// The storages that a tensor may have where it is: everything but `replay` for the input of a unit, nothing else inside.
-mdlm_status set_tensor(mdlm_plan *plan, const mdlm_plan_layer &unit, int64_t item, const char *name, mdlm_storage storage) {
+// The storages that a tensor may have where it is: everything but `replay` for the input of a unit, nothing else
+// inside.
+mdlm_status set_tensor(mdlm_plan *plan, const mdlm_plan_layer &unit, int64_t item, const char *name,
+                       mdlm_storage storage) {
     const bool input = std::string(name) == "input";
     if (input && item != unit.unit_first) return MDLM_OK;
     if (input && storage == MDLM_REPLAY) storage = MDLM_KEEP;
@@ -180,7 +187,9 @@ mdlm_status each_tensor(const Draw &d, mdlm_plan *plan, F &&storage_of) {
         for (int32_t t = 0; mdlm_plan_tensor(plan, i, t) != nullptr; ++t) {
             const mdlm_storage storage = storage_of();
             if (storage < 0) continue;
-            if (const mdlm_status s = set_tensor(plan, units[static_cast<size_t>(i)], i, mdlm_plan_tensor(plan, i, t), storage)) return s;
+            if (const mdlm_status s =
+                    set_tensor(plan, units[static_cast<size_t>(i)], i, mdlm_plan_tensor(plan, i, t), storage))
+                return s;
         }
     return MDLM_OK;
 }
@@ -211,8 +220,8 @@ Draw draw(uint64_t seed) {
     draw_edits(r, d.config, d.edits);
     draw_shape(r, d.shape, packed);
     if (r.percent(35)) {
-        d.freeze = r.one_of({Draw::Freeze::first_layers, Draw::Freeze::first_layers, Draw::Freeze::some, Draw::Freeze::some,
-                             Draw::Freeze::all_but_one, Draw::Freeze::everything});
+        d.freeze = r.one_of({Draw::Freeze::first_layers, Draw::Freeze::first_layers, Draw::Freeze::some,
+                             Draw::Freeze::some, Draw::Freeze::all_but_one, Draw::Freeze::everything});
         d.frozen_layers = r.in(1, d.config.num_layers);
     }
     for (int64_t i = r.in(1, 3); i > 0; --i) d.micro.push_back(draw_micro(r, d, packed && r.percent(80), dropout));
@@ -228,7 +237,8 @@ Draw draw_for_group(uint64_t seed, int64_t t) {
     mdlm_config &c = d.config;
     c.tensor_model_parallel_size = t;
     // Whole groups of heads on every rank: as many to a group as drawn, one or two groups a rank.
-    const int64_t groups = c.num_query_groups != 0 ? c.num_query_groups : c.num_attention_heads, per = c.num_attention_heads / groups;
+    const int64_t groups = c.num_query_groups != 0 ? c.num_query_groups : c.num_attention_heads,
+                  per = c.num_attention_heads / groups;
     c.num_attention_heads = t * (groups > 1 ? 2 : 1) * per;
     if (c.num_query_groups != 0) c.num_query_groups = c.num_attention_heads / per;
     c.ffn_hidden_size = (c.ffn_hidden_size + t - 1) / t * t;
@@ -265,7 +275,8 @@ Draw at_the_bound(Draw d) {
         m.batch.seq_length = first.batch.seq_length, m.batch.micro_batch_size = first.batch.micro_batch_size;
         m.documents = first.documents;
     }
-    d.shape.seq_length = first.batch.seq_length, d.shape.micro_batch_size = first.batch.micro_batch_size, d.shape.max_tokens = 0;
+    d.shape.seq_length = first.batch.seq_length, d.shape.micro_batch_size = first.batch.micro_batch_size,
+    d.shape.max_tokens = 0;
     d.shape.max_documents = std::min(d.shape.max_documents, d.shape.seq_length);
     d.events.push_back({Event::Kind::evaluate, 0});
     return d;
@@ -285,10 +296,11 @@ std::string describe(const Draw &d) {
     const mdlm_shape &s = d.shape;
     Line l;
     l.add("draw %llu:", static_cast<unsigned long long>(d.seed));
-    l.add("%s %d layers (from %d) h=%d heads=%d/%d d=%d ffn=%d", c.params_dtype == MDLM_DTYPE_BF16 ? "bf16" : "f32", int(c.num_layers),
-          int(c.layer_offset), int(c.hidden_size), int(c.num_attention_heads), int(c.num_query_groups), int(c.kv_channels), int(c.ffn_hidden_size));
-    l.add("norm=%d act=%d mask=%d/%d window=%d,%d backend=%d", c.normalization, c.activation_func, c.attention_mask_type, c.mask_block_size,
-          int(c.window_left), int(c.window_right), c.attention_backend);
+    l.add("%s %d layers (from %d) h=%d heads=%d/%d d=%d ffn=%d", c.params_dtype == MDLM_DTYPE_BF16 ? "bf16" : "f32",
+          int(c.num_layers), int(c.layer_offset), int(c.hidden_size), int(c.num_attention_heads),
+          int(c.num_query_groups), int(c.kv_channels), int(c.ffn_hidden_size));
+    l.add("norm=%d act=%d mask=%d/%d window=%d,%d backend=%d", c.normalization, c.activation_func,
+          c.attention_mask_type, c.mask_block_size, int(c.window_left), int(c.window_right), c.attention_backend);
     if (c.tensor_model_parallel_size > 1) l.add("t=%d", int(c.tensor_model_parallel_size));
     l.flag(c.sequence_parallel != 0, "sequence_parallel");
     l.flag(c.distribute_saved_activations != 0, "distribute");
@@ -298,21 +310,23 @@ std::string describe(const Draw &d) {
     l.flag(c.add_bias_linear != 0, "bias");
     l.flag(c.add_qkv_bias != 0, "qkv_bias");
     l.flag(c.batch_first != 0, "batch_first");
-    if (c.hidden_dropout > 0 || c.attention_dropout > 0) l.add("dropout=%.2f,%.2f", c.hidden_dropout, c.attention_dropout);
-    l.add("recompute=%d/%d/%d modules=%x offload=%d", c.recompute_granularity, c.recompute_method, int(c.recompute_num_layers),
-          c.recompute_modules, int(c.cpu_offloading_num_layers));
+    if (c.hidden_dropout > 0 || c.attention_dropout > 0)
+        l.add("dropout=%.2f,%.2f", c.hidden_dropout, c.attention_dropout);
+    l.add("recompute=%d/%d/%d modules=%x offload=%d", c.recompute_granularity, c.recompute_method,
+          int(c.recompute_num_layers), c.recompute_modules, int(c.cpu_offloading_num_layers));
     for (const auto &[first, count] : d.edits.units) l.add("unit=%d+%d", int(first), int(count));
-    l.add("tensors=%d%% keep:replay:host:shard=%d:%d:%d:%d", int(d.edits.tensors), int(d.edits.keep), int(d.edits.replay), int(d.edits.host),
-          int(d.edits.shard));
-    l.add("s<=%d b<=%d tokens<=%d documents<=%d in_flight=%d", int(s.seq_length), int(s.micro_batch_size), int(s.max_tokens),
-          int(s.max_documents), s.in_flight);
+    l.add("tensors=%d%% keep:replay:host:shard=%d:%d:%d:%d", int(d.edits.tensors), int(d.edits.keep),
+          int(d.edits.replay), int(d.edits.host), int(d.edits.shard));
+    l.add("s<=%d b<=%d tokens<=%d documents<=%d in_flight=%d", int(s.seq_length), int(s.micro_batch_size),
+          int(s.max_tokens), int(s.max_documents), s.in_flight);
     l.flag(s.evaluate_in_flight != 0, "evaluate_in_flight");
     l.flag(s.input_requires_grad == 0, "no_dx");
     l.flag(s.share_scratch != 0, "share_scratch");
     l.flag(s.input_storage == MDLM_INPUT_BORROW, "borrow");
     if (d.freeze != Draw::Freeze::nothing) l.add("freeze=%d/%d", int(d.freeze), int(d.frozen_layers));
     for (const MicroBatch &m : d.micro)
-        l.add("micro=%dx%d%s%s", int(m.batch.seq_length), int(m.batch.micro_batch_size), m.batch.training != 0 ? "t" : "",
+        l.add("micro=%dx%d%s%s", int(m.batch.seq_length), int(m.batch.micro_batch_size),
+              m.batch.training != 0 ? "t" : "",
               m.documents.empty() ? "" : ("p" + std::to_string(m.documents.size() - 1)).c_str());
     std::string order;
     for (const Event &e : d.events) order += "fbea"[static_cast<int>(e.kind)] + std::to_string(e.micro);
@@ -339,7 +353,8 @@ mdlm_status edit(const Draw &d, mdlm_plan *plan) {
     return each_tensor(d, plan, [&]() -> mdlm_storage {
         if (!r.percent(d.edits.tensors)) return -1;
         int64_t at = r.in(1, d.edits.keep + d.edits.replay + d.edits.host + d.edits.shard);
-        for (const auto &[weight, storage] : {std::pair{d.edits.keep, MDLM_KEEP}, {d.edits.replay, MDLM_REPLAY}, {d.edits.host, MDLM_HOST}})
+        for (const auto &[weight, storage] :
+             {std::pair{d.edits.keep, MDLM_KEEP}, {d.edits.replay, MDLM_REPLAY}, {d.edits.host, MDLM_HOST}})
             if ((at -= weight) <= 0) return storage;
         return MDLM_SHARD;
     });

@@ -1,5 +1,5 @@
-// One drawn case of the property tests: a model, a plan, shapes, micro-batches and the order in which their passes run. All of it follows
-// from the seed.
+// One drawn case of the property tests: a model, a plan, shapes, micro-batches and the order in which their passes run.
+// All of it follows from the seed.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,7 +21,12 @@ struct MicroBatch {
 };
 
 struct Event {
-    enum class Kind { forward, backward, evaluate, abandon } kind = Kind::forward;  // abandon: a forward whose tape is reset
+    enum class Kind {
+        forward,
+        backward,
+        evaluate,
+        abandon
+    } kind = Kind::forward;  // abandon: a forward whose tape is reset
     size_t micro = 0;
     bool training = false;  // of an evaluation
 };
@@ -46,9 +51,13 @@ struct Draw {
     std::vector<MicroBatch> micro;
     std::vector<Event> events;
     int32_t threads = 1, other_threads = 0;  // other_threads 0: not run a second time
-    bool coarse = false;  // parameters, x and dy have values that bf16 holds, whatever the dtype
-    size_t element() const { return config.params_dtype == MDLM_DTYPE_BF16 ? 2 : config.params_dtype == MDLM_DTYPE_F64 ? 8 : 4; }
-    bool grouped() const { return config.num_query_groups != 0 && config.num_query_groups < config.num_attention_heads; }
+    bool coarse = false;                     // parameters, x and dy have values that bf16 holds, whatever the dtype
+    size_t element() const {
+        return config.params_dtype == MDLM_DTYPE_BF16 ? 2 : config.params_dtype == MDLM_DTYPE_F64 ? 8 : 4;
+    }
+    bool grouped() const {
+        return config.num_query_groups != 0 && config.num_query_groups < config.num_attention_heads;
+    }
     bool packed() const;
     bool drops() const;
 };

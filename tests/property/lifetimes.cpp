@@ -29,9 +29,8 @@ public:
                 break;
             }
             case Event::Kind::backward: back(); break;
-            case Event::Kind::forward: case Event::Kind::abandon:
-                *tape_ = {};
-                pass(plan_.forward);
+            case Event::Kind::forward:
+            case Event::Kind::abandon: *tape_ = {}; pass(plan_.forward);
             }
         }
         out_.born.resize(out_.lines.size());
@@ -58,7 +57,8 @@ private:
     }
     int64_t bytes_of(const Schedule &s, int32_t v) const { return s.layer->buffers[s.values[v].buffer].bytes(extent_); }
     int64_t share_bytes(const Entry &e) const {
-        const int64_t element = mdlm::size_of(e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].dtype);
+        const int64_t element =
+            mdlm::size_of(e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].dtype);
         return mdlm::ceil_div(input_bytes(e) / element, plan_.input.group_size) * element;
     }
     void copy(const Entry &e, int32_t in, int32_t out) {
@@ -106,7 +106,8 @@ private:
     // One layer forward; returns its output.
     int32_t forward(const Entry &e, int32_t x) {
         const Schedule &s = *e.schedule;
-        const int32_t y = is_last(e.item) ? piece(Piece::Where::y, bytes_of(s, s.y)) : piece(Piece::Where::arena, bytes_of(s, s.y));
+        const int32_t y =
+            is_last(e.item) ? piece(Piece::Where::y, bytes_of(s, s.y)) : piece(Piece::Where::arena, bytes_of(s, s.y));
         std::map<int32_t, int32_t> known = {{s.x, x}, {s.y, y}};
         steps(e, false, known);
         tape_->x[e.item] = x;
@@ -120,7 +121,8 @@ private:
         const Schedule &s = *e.schedule;
         const auto &policy = plan_.input.policies.items[e.item];
         const bool several = plan_.input.policies.unit_of(e.item).count > 1;
-        if (policy[s.layer->program->input] == mdlm::Storage::host && (several || s.saves_input)) f(s.x, tape_->x[e.item]);
+        if (policy[s.layer->program->input] == mdlm::Storage::host && (several || s.saves_input))
+            f(s.x, tape_->x[e.item]);
         for (int32_t v : s.saved)
             if (s.values[v].home == Home::staged) f(v, tape_->saved[{e.item, v}]);
     }
@@ -182,7 +184,8 @@ private:
                 }
                 steps(e, true, known);
             } else if (e.kind == Entry::Kind::gather_input) {
-                copy(e, tape_->share.at(e.item), tape_->x[e.item] = piece(Piece::Where::arena, share_bytes(e) * plan_.input.group_size));
+                copy(e, tape_->share.at(e.item),
+                     tape_->x[e.item] = piece(Piece::Where::arena, share_bytes(e) * plan_.input.group_size));
             } else {
                 mdlm::fail(MDLM_ERROR_INTERNAL, "entry %d in backward: not expected", int(e.kind));
             }

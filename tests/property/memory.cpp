@@ -1,5 +1,5 @@
-// The predicted peak, proven from outside: by an executor that never looks at the plan's offsets, in an arena whose every byte is watched,
-// and by the budget.
+// The predicted peak, proven from outside: by an executor that never looks at the plan's offsets, in an arena whose
+// every byte is watched, and by the budget.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -46,7 +46,8 @@ TEST_CASE("the debug executor: at most the predicted bytes are alive, and the bi
         sum += loss, ++measured;
     }
     std::printf("memory: predicted / alive over %lld draws at the reserved shape: mean %.3f, worst %.3f (draw %llu)\n",
-                static_cast<long long>(measured), sum / static_cast<double>(measured), worst, static_cast<unsigned long long>(worst_seed));
+                static_cast<long long>(measured), sum / static_cast<double>(measured), worst,
+                static_cast<unsigned long long>(worst_seed));
     CHECK(measured > static_cast<int64_t>(draws) / 4);
     CHECK(hosted > static_cast<int64_t>(draws) / 10);
     CHECK(in_place > 0);
@@ -74,8 +75,8 @@ TEST_CASE("the arena: what nothing needs is NaN, nothing else is written, and th
         if (run.top_is_tensor) CHECK(run.top_written);
     }
     CHECK(top_written >= at_bound * 9 / 10);
-    std::printf("memory: the highest granule was written in %lld of %lld draws at the reserved shape\n", static_cast<long long>(top_written),
-                static_cast<long long>(at_bound));
+    std::printf("memory: the highest granule was written in %lld of %lld draws at the reserved shape\n",
+                static_cast<long long>(top_written), static_cast<long long>(at_bound));
 }
 
 TEST_CASE("the predicted peak as budget runs, one byte less is refused with the number") {
@@ -96,7 +97,8 @@ TEST_CASE("the predicted peak as budget runs, one byte less is refused with the 
         mdlm_memory memory = MDLM_MEMORY_INIT;
         REQUIRE_OK(mdlm_plan_memory(plan, &memory));
         d.shape.max_bytes = memory.peak_bytes - 1;
-        CHECK_FAILS(mdlm_block_reserve(block, &d.shape, plan), MDLM_ERROR_BUDGET, std::to_string(memory.peak_bytes).c_str());
+        CHECK_FAILS(mdlm_block_reserve(block, &d.shape, plan), MDLM_ERROR_BUDGET,
+                    std::to_string(memory.peak_bytes).c_str());
         d.shape.max_bytes = memory.peak_bytes;
         REQUIRE_OK(mdlm_block_reserve(block, &d.shape, plan));
         REQUIRE_OK(mdlm_params_init(block, seed));
@@ -109,11 +111,12 @@ TEST_CASE("the predicted peak as budget runs, one byte less is refused with the 
         REQUIRE_OK(mdlm_block_forward(block, &batch, x.get(), nullptr, y.get()));
         mdlm_context_stats stats = MDLM_CONTEXT_STATS_INIT;
         REQUIRE_OK(mdlm_context_get_stats(context, &stats));
-        uint64_t highest = stats.high_water_bytes;  // of the evaluation; the rest from the tapes
+        uint64_t highest = stats.high_water_bytes;         // of the evaluation; the rest from the tapes
         for (int32_t i = 0; i < d.shape.in_flight; ++i) {  // with several tapes the slab stands above all their stacks
             REQUIRE_OK(mdlm_tape_create(block, &tape));
             REQUIRE_OK(mdlm_block_forward(block, &batch, x.get(), tape, y.get()));
-            REQUIRE_OK(mdlm_block_backward(block, tape, nullptr, dy.get(), d.shape.input_requires_grad != 0 ? dx.get() : nullptr));
+            REQUIRE_OK(mdlm_block_backward(block, tape, nullptr, dy.get(),
+                                           d.shape.input_requires_grad != 0 ? dx.get() : nullptr));
             mdlm_tape_stats of_tape = MDLM_TAPE_STATS_INIT;
             REQUIRE_OK(mdlm_tape_get_stats(tape, &of_tape));
             by_tape += of_tape.high_water_bytes == memory.peak_bytes && highest < memory.peak_bytes;
@@ -129,7 +132,7 @@ TEST_CASE("the predicted peak as budget runs, one byte less is refused with the 
         mdlm_block_destroy(block);
         mdlm_context_destroy(context);
     }
-    std::printf("memory: in %lld of %lld runs a tape, not an evaluation, needs the predicted peak\n", static_cast<long long>(by_tape),
-                static_cast<long long>(runs));
+    std::printf("memory: in %lld of %lld runs a tape, not an evaluation, needs the predicted peak\n",
+                static_cast<long long>(by_tape), static_cast<long long>(runs));
     CHECK(by_tape > runs / 2);
 }

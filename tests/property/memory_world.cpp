@@ -45,7 +45,8 @@ Bytes::Bytes(int64_t bytes) : bytes_(bytes) {
 }
 
 std::unique_ptr<mdlm::Device> make_device(mdlm_device_kind kind, int32_t threads) {
-    return kind == MDLM_DEVICE_REFERENCE ? mdlm::make_reference_device() : mdlm::make_cpu_device(mdlm::make_own_pool(threads));
+    return kind == MDLM_DEVICE_REFERENCE ? mdlm::make_reference_device()
+                                         : mdlm::make_cpu_device(mdlm::make_own_pool(threads));
 }
 
 World::World(Draw d, std::unique_ptr<mdlm::Device> device, std::shared_ptr<mdlm::Comm> comm) : draw_(std::move(d)) {
@@ -70,7 +71,8 @@ World::World(Draw d, std::unique_ptr<mdlm::Device> device, std::shared_ptr<mdlm:
         }
     }
     rotary_ = Bytes(std::max<int64_t>(1, mdlm::rotary_table_bytes(config(), draw_.shape.seq_length)));
-    if (mdlm::rotary_table_bytes(config(), 1) > 0) mdlm::fill_rotary_table(config(), draw_.shape.seq_length, *engine_->device, rotary_.get());
+    if (mdlm::rotary_table_bytes(config(), 1) > 0)
+        mdlm::fill_rotary_table(config(), draw_.shape.seq_length, *engine_->device, rotary_.get());
 }
 
 mdlm::Extent World::extent(size_t micro) const {
@@ -126,12 +128,14 @@ Outcome World::run() {
         const Event &e = draw_.events[i];
         const MicroBatch &m = draw_.micro[e.micro];
         mdlm_batch batch = m.batch;
-        if (!m.documents.empty()) batch.cu_seqlens = m.documents.data(), batch.num_documents = static_cast<int64_t>(m.documents.size()) - 1;
+        if (!m.documents.empty())
+            batch.cu_seqlens = m.documents.data(), batch.num_documents = static_cast<int64_t>(m.documents.size()) - 1;
         if (e.kind == Event::Kind::evaluate) {
             batch.training = e.training;
             block_->forward(&batch, x(e.micro), nullptr, o.y[i].get());
         } else if (e.kind == Event::Kind::backward) {
-            block_->backward(tapes[e.micro], nullptr, dy_of(e, o, i), draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
+            block_->backward(tapes[e.micro], nullptr, dy_of(e, o, i),
+                             draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
             block_->give_tape(*tapes[e.micro]);
         } else {
             mdlm::Tape &tape = block_->take_tape();

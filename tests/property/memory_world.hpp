@@ -1,4 +1,5 @@
-// A drawn case as objects of the library: engine, block, parameters, the caller's buffers; and what a run of it leaves, to be compared.
+// A drawn case as objects of the library: engine, block, parameters, the caller's buffers; and what a run of it leaves,
+// to be compared.
 #pragma once
 #include <cstring>
 #include <memory>
@@ -16,7 +17,9 @@ public:
     explicit Bytes(int64_t bytes);
     char *get() const { return at_.get(); }
     int64_t size() const { return bytes_; }
-    bool operator==(const Bytes &o) const { return bytes_ == o.bytes_ && (bytes_ == 0 || std::memcmp(get(), o.get(), size_t(bytes_)) == 0); }
+    bool operator==(const Bytes &o) const {
+        return bytes_ == o.bytes_ && (bytes_ == 0 || std::memcmp(get(), o.get(), size_t(bytes_)) == 0);
+    }
 
 private:
     struct Free {

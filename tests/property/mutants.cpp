@@ -27,8 +27,8 @@ const Expected &expected(uint64_t seed) {
 }
 
 struct Caught {
-    uint64_t at = 0;    // the draw; 0: never
-    int reached = 0;    // draws in which the fault was done, up to that one
+    uint64_t at = 0;  // the draw; 0: never
+    int reached = 0;  // draws in which the fault was done, up to that one
     std::string what;
 };
 Caught hunt(Mutant &mutant) {
@@ -61,7 +61,8 @@ TEST_CASE("property: a wrapped device without a fault gives the same bits") {
     for (uint64_t seed = 1; seed <= 40; ++seed) {
         Unspoiled intruder;
         const Expected &e = expected(seed);
-        CHECK_MESSAGE(difference(e.outcome, run(e.draw, Which::drawn, e.draw.threads, &intruder)) == "", describe(e.draw));
+        CHECK_MESSAGE(difference(e.outcome, run(e.draw, Which::drawn, e.draw.threads, &intruder)) == "",
+                      describe(e.draw));
     }
 }
 
@@ -73,11 +74,12 @@ TEST_CASE("property: every seeded mutant is reached and caught") {
     for (const auto &mutant : mutants) {
         const Caught c = hunt(*mutant);
         CHECK_MESSAGE(c.reached > 0, "not reached in ", most_draws, " draws: ", mutant->name);
-        CHECK_MESSAGE(c.at > 0, "not caught, although reached in ", c.reached, " of ", most_draws, " draws: ", mutant->name);
+        CHECK_MESSAGE(c.at > 0, "not caught, although reached in ", c.reached, " of ", most_draws,
+                      " draws: ", mutant->name);
         if (c.at == 0) continue;
         ++caught;
-        std::printf("  %s: caught by draw %llu, the first %d that reached it: %s\n", mutant->name.c_str(), static_cast<unsigned long long>(c.at),
-                    c.reached, c.what.c_str());
+        std::printf("  %s: caught by draw %llu, the first %d that reached it: %s\n", mutant->name.c_str(),
+                    static_cast<unsigned long long>(c.at), c.reached, c.what.c_str());
     }
     std::printf("mutants: %zu of %zu caught\n", caught, mutants.size());
 }

@@ -1,4 +1,5 @@
-// Faults planted on purpose: each is a mistake that has been made in recomputation somewhere. The comparison of bits must see it.
+// Faults planted on purpose: each is a mistake that has been made in recomputation somewhere. The comparison of bits
+// must see it.
 #pragma once
 #include <memory>
 #include <string>

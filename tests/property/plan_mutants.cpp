@@ -57,9 +57,12 @@ int64_t reused_too_early(BlockPlan &p) {
                     if (birth[r] < 0) birth[r] = i;
                     death[r] = i;
                 }
-        const auto scratch = [&](int32_t v) { return birth[v] >= 0 && s.root(v) == v && s.values[v].home == Home::scratch; };
+        const auto scratch = [&](int32_t v) {
+            return birth[v] >= 0 && s.root(v) == v && s.values[v].home == Home::scratch;
+        };
         const auto clash = [&](int32_t a, int32_t b) {
-            return a != b && scratch(a) && scratch(b) && birth[a] < birth[b] && birth[b] < death[a] && s.values[b].bytes <= s.values[a].bytes;
+            return a != b && scratch(a) && scratch(b) && birth[a] < birth[b] && birth[b] < death[a] &&
+                   s.values[b].bytes <= s.values[a].bytes;
         };
         for (int32_t a = 0, b = count; a < count && b == count; ++a)
             for (b = 0; b < count; ++b) {
@@ -76,7 +79,8 @@ int64_t reused_too_early(BlockPlan &p) {
 int64_t replay_left_out(BlockPlan &p) {
     int64_t changed = 0;
     for (auto &[key, s] : p.schedules) {
-        const auto step = std::find_if(s->backward.begin(), s->backward.end(), [](const mdlm::Step &t) { return t.replay; });
+        const auto step =
+            std::find_if(s->backward.begin(), s->backward.end(), [](const mdlm::Step &t) { return t.replay; });
         if (step == s->backward.end()) continue;
         s->backward.erase(step);
         ++changed;
@@ -86,7 +90,8 @@ int64_t replay_left_out(BlockPlan &p) {
 
 // The input stays with the caller, who may reuse it, although the plan promised a copy.
 int64_t input_not_copied(BlockPlan &p) {
-    const auto copy = std::find_if(p.forward.begin(), p.forward.end(), [](const Entry &e) { return e.kind == Entry::Kind::copy_input; });
+    const auto copy = std::find_if(p.forward.begin(), p.forward.end(),
+                                   [](const Entry &e) { return e.kind == Entry::Kind::copy_input; });
     if (copy == p.forward.end() || copy->x.kind != Kind::stack) return 0;
     const Place x = copy->x;
     p.forward.erase(copy);

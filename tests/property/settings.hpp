@@ -18,20 +18,33 @@ inline Settings operator+(Settings a, const Settings &b) {
 
 // A diffusion model's layer: RMSNorm, QK-norm, rotary embedding, SwiGLU with ffn = 3 h, no biases, fused attention.
 inline Settings diffusion(int64_t hidden, int64_t heads) {
-    return {{"hidden_size", std::to_string(hidden)}, {"num_attention_heads", std::to_string(heads)},
-            {"ffn_hidden_size", std::to_string(3 * hidden)}, {"normalization", "RMSNorm"}, {"qk_layernorm", "1"}, {"add_bias_linear", "0"},
+    return {{"hidden_size", std::to_string(hidden)},
+            {"num_attention_heads", std::to_string(heads)},
+            {"ffn_hidden_size", std::to_string(3 * hidden)},
+            {"normalization", "RMSNorm"},
+            {"qk_layernorm", "1"},
+            {"add_bias_linear", "0"},
             {"activation_func", "swiglu"},
-            {"attention_mask_type", "no_mask"}, {"params_dtype", "bf16"}};
+            {"attention_mask_type", "no_mask"},
+            {"params_dtype", "bf16"}};
 }
 // GPT-3's: LayerNorm, GELU with 4 h, biases, no rotary embedding, scores and probabilities as tensors.
 inline Settings gpt(int64_t hidden, int64_t heads) {
-    return {{"hidden_size", std::to_string(hidden)}, {"num_attention_heads", std::to_string(heads)}, {"add_qkv_bias", "1"},
-            {"position_embedding_type", "none"}, {"attention_backend", "unfused"}, {"params_dtype", "bf16"}};
+    return {{"hidden_size", std::to_string(hidden)},
+            {"num_attention_heads", std::to_string(heads)},
+            {"add_qkv_bias", "1"},
+            {"position_embedding_type", "none"},
+            {"attention_backend", "unfused"},
+            {"params_dtype", "bf16"}};
 }
 inline Settings layers(int64_t count) { return {{"num_layers", std::to_string(count)}}; }
-inline Settings selective(const std::string &modules) { return {{"recompute_granularity", "selective"}, {"recompute_modules", modules}}; }
+inline Settings selective(const std::string &modules) {
+    return {{"recompute_granularity", "selective"}, {"recompute_modules", modules}};
+}
 inline Settings full(const std::string &method, int64_t count) {
-    return {{"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", std::to_string(count)}};
+    return {{"recompute_granularity", "full"},
+            {"recompute_method", method},
+            {"recompute_num_layers", std::to_string(count)}};
 }
 
 inline mdlm_config config_of(const Settings &settings) {
@@ -45,7 +58,8 @@ inline mdlm_shape shape_of(int64_t seq, int64_t batch) {
     return s;
 }
 
-inline std::vector<mdlm_plan_layer> plan_layers(const Settings &settings, int64_t seq, int64_t batch, int32_t threads = 1) {
+inline std::vector<mdlm_plan_layer> plan_layers(const Settings &settings, int64_t seq, int64_t batch,
+                                                int32_t threads = 1) {
     const mdlm_config c = config_of(settings);
     const mdlm_shape shape = shape_of(seq, batch);
     mdlm_target target = MDLM_TARGET_INIT;

@@ -36,7 +36,8 @@ struct Slot {
 class Run {
 public:
     Run(const Draw &d, const How &how, Outcome &out)
-        : d_(d), how_(how), which_(how.which), intruder_(how.intruder), out_(out), type_(static_cast<mdlm::DType>(d.config.params_dtype)),
+        : d_(d), how_(how), which_(how.which), intruder_(how.intruder), out_(out),
+          type_(static_cast<mdlm::DType>(d.config.params_dtype)),
           parts_(d.config.sequence_parallel != 0 ? d.config.tensor_model_parallel_size : 1) {
         mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
         desc.num_threads = how.threads;
@@ -61,8 +62,10 @@ public:
             keep(name, p.grad, p.info.grad_bytes);
             if (p.info.partition_dim < 0) out_.replicated.push_back(name);
             if (!how_.whole) continue;
-            std::vector<double> whole(static_cast<size_t>(p.info.full_shape[0] * (p.info.ndim == 2 ? p.info.full_shape[1] : 1)));
-            OK(mdlm_param_gather(block_, static_cast<int64_t>(i), 1, MDLM_DTYPE_F64, whole.data(), whole.size() * sizeof(double)));
+            std::vector<double> whole(
+                static_cast<size_t>(p.info.full_shape[0] * (p.info.ndim == 2 ? p.info.full_shape[1] : 1)));
+            OK(mdlm_param_gather(block_, static_cast<int64_t>(i), 1, MDLM_DTYPE_F64, whole.data(),
+                                 whole.size() * sizeof(double)));
             out_.values.emplace_back(name, std::move(whole));
         }
     }
@@ -84,7 +87,8 @@ private:
         return mdlm::make_cpu_device(mdlm::make_own_pool(how_.threads), library ? MDLM_MATMUL_ONEDNN : MDLM_MATMUL_OWN);
     }
 
-    // This rank's part of an array [s, b, h], or [b, s, h], of numbers drawn for the whole of it; where all is coarse, of each what bf16 holds.
+    // This rank's part of an array [s, b, h], or [b, s, h], of numbers drawn for the whole of it; where all is coarse,
+    // of each what bf16 holds.
     void fill(uint64_t seed, size_t micro, void *to) const {
         Random r(seed);
         each(micro, [&](int64_t, int64_t local) {
@@ -98,10 +102,13 @@ private:
     template <class F>
     void each(size_t micro, F &&f) const {
         const mdlm_batch &b = d_.micro[micro].batch;
-        const int64_t hidden = d_.config.hidden_size, part = b.seq_length / parts_, first = parts_ > 1 ? rank_ * part : 0;
+        const int64_t hidden = d_.config.hidden_size, part = b.seq_length / parts_,
+                      first = parts_ > 1 ? rank_ * part : 0;
         for (int64_t i = 0; i < d_.micro[micro].elements(hidden); ++i) {
-            const int64_t row = i / hidden, seq = d_.config.batch_first != 0 ? row % b.seq_length : row / b.micro_batch_size;
-            const int64_t within = d_.config.batch_first != 0 ? row / b.seq_length * part + seq - first : row - first * b.micro_batch_size;
+            const int64_t row = i / hidden,
+                          seq = d_.config.batch_first != 0 ? row % b.seq_length : row / b.micro_batch_size;
+            const int64_t within =
+                d_.config.batch_first != 0 ? row / b.seq_length * part + seq - first : row - first * b.micro_batch_size;
             f(i, seq < first || seq >= first + part ? -1 : within * hidden + i % hidden);
         }
     }
@@ -132,7 +139,8 @@ private:
             mdlm_batch batch = d_.micro[m].batch;
             OK(mdlm_block_io(block_, &batch, &io));
             s.bytes = io.bytes;
-            hold(s.bytes * static_cast<size_t>(parts_) == static_cast<size_t>(d_.micro[m].elements(d_.config.hidden_size)) * d_.element(),
+            hold(s.bytes * static_cast<size_t>(parts_) ==
+                     static_cast<size_t>(d_.micro[m].elements(d_.config.hidden_size)) * d_.element(),
                  "bytes of a rank's x: " + std::to_string(s.bytes));
             s.x = Buffer(s.bytes), s.y = Buffer(s.bytes), s.dy = Buffer(s.bytes), s.dx = Buffer(s.bytes);
             fill(d_.seed * 64 + m * 2 + 1, m, s.dy.get());
@@ -155,7 +163,8 @@ private:
     }
 
     void uses_shards() {
-        for (const mdlm::Entry &e : block_.at->block.plan().forward) out_.shards = out_.shards || e.kind == mdlm::Entry::Kind::shard_input;
+        for (const mdlm::Entry &e : block_.at->block.plan().forward)
+            out_.shards = out_.shards || e.kind == mdlm::Entry::Kind::shard_input;
     }
 
     // The same plan, out of its text.
@@ -180,7 +189,9 @@ private:
         const double scale = p.info.ndim == 2 ? 1.0 / std::sqrt(static_cast<double>(columns)) : 0.3;
         Random r(d_.seed * 4096 + static_cast<uint64_t>(i));
         std::vector<float> values(static_cast<size_t>(elements));
-        for (float &v : values) v = static_cast<float>(scale * r.real(-1, 1) + (norm && d_.config.layernorm_zero_centered_gamma == 0 ? 1 : 0));
+        for (float &v : values)
+            v = static_cast<float>(scale * r.real(-1, 1) +
+                                   (norm && d_.config.layernorm_zero_centered_gamma == 0 ? 1 : 0));
         if (d_.coarse)
             for (float &v : values) v = mdlm::bf16(v);
         OK(mdlm_param_write(block_, i, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values.data(), values.size() * 4));
@@ -204,7 +215,8 @@ private:
         batch.training = training;
         const auto packed = static_cast<int64_t>(documents.size()) - 1;
         const bool by_tape = tape != nullptr && micro.documents_by_tape;
-        if (tape != nullptr) OK(mdlm_tape_set_documents(tape, by_tape ? documents.data() : nullptr, by_tape ? packed : 0));
+        if (tape != nullptr)
+            OK(mdlm_tape_set_documents(tape, by_tape ? documents.data() : nullptr, by_tape ? packed : 0));
         if (!documents.empty() && !by_tape) batch.cu_seqlens = documents.data(), batch.num_documents = packed;
         Buffer mine;
         if (!borrowed) mine = Buffer(slot.bytes);
@@ -215,7 +227,8 @@ private:
         hold(fnv(x.get(), slot.bytes) == before, "forward changed x");
         std::fill(documents.begin(), documents.end(), 0);
         if (!borrowed) std::memset(x.get(), 0xff, slot.bytes);
-        if (intruder_ != nullptr) spent_.push_back(std::move(mine));  // a mutant may read it; for others a sanitizer sees that
+        if (intruder_ != nullptr)
+            spent_.push_back(std::move(mine));  // a mutant may read it; for others a sanitizer sees that
     }
 
     void forward(size_t m, bool goes_on) {
@@ -286,20 +299,24 @@ private:
                 }
         hold(called.layers == expected, "grad_ready: not once for each layer that trains, from the last to the first");
         for (size_t i = 0; i < expected.size(); ++i)
-            hold(called.digests[i] == digest(expected[i]), "grad_ready of layer " + std::to_string(expected[i]) + ": its gradients changed after it");
+            hold(called.digests[i] == digest(expected[i]),
+                 "grad_ready of layer " + std::to_string(expected[i]) + ": its gradients changed after it");
     }
 
     void check_stats(size_t m, mdlm_tape *tape) {
         mdlm_tape_stats s = MDLM_TAPE_STATS_INIT;
         OK(mdlm_tape_get_stats(tape, &s));
-        out_.replayed_ops += s.replayed_ops, out_.replayed_matmul_flops += s.replayed_matmul_flops, out_.host_bytes += s.host_bytes;
+        out_.replayed_ops += s.replayed_ops, out_.replayed_matmul_flops += s.replayed_matmul_flops,
+            out_.host_bytes += s.host_bytes;
         if (intruder_ != nullptr) return;
         const auto same = [&](const char *what, uint64_t seen, uint64_t predicted) {
-            hold(seen == predicted, std::string(what) + " = " + std::to_string(seen) + ", the plan says " + std::to_string(predicted));
+            hold(seen == predicted,
+                 std::string(what) + " = " + std::to_string(seen) + ", the plan says " + std::to_string(predicted));
         };
         same("replayed_ops", s.replayed_ops, predicted_ops_);
         const mdlm_batch &b = d_.micro[m].batch;
-        const int64_t most = d_.shape.max_tokens != 0 ? d_.shape.max_tokens : d_.shape.seq_length * d_.shape.micro_batch_size;
+        const int64_t most =
+            d_.shape.max_tokens != 0 ? d_.shape.max_tokens : d_.shape.seq_length * d_.shape.micro_batch_size;
         if (b.seq_length != d_.shape.seq_length || b.seq_length * b.micro_batch_size != most) return;
         same("replayed_flops", s.replayed_flops, predicted_flops_);
         same("backward_flops", s.backward_flops, backward_flops_);

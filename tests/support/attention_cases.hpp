@@ -19,7 +19,8 @@ struct Packed {
 
 private:
     mdlm::Heads part(Tensor &t, int64_t slot) const {
-        return {static_cast<std::byte *>(t.data()) + slot * d * mdlm::size_of(t.type()), width(), (per_group() + 2) * d, d};
+        return {static_cast<std::byte *>(t.data()) + slot * d * mdlm::size_of(t.type()), width(), (per_group() + 2) * d,
+                d};
     }
 };
 // Heads of one kind alone: [rows, heads, d].

@@ -23,22 +23,22 @@ inline std::string said(mdlm_status status) { return std::string(mdlm_status_nam
 
 }  // namespace mdlm_test
 
-#define CHECK_OK(call)                                                                   \
-    do {                                                                                 \
-        const mdlm_status status_ = (call);                                              \
-        CHECK_MESSAGE(status_ == MDLM_OK, #call " gives ", mdlm_test::said(status_));    \
+#define CHECK_OK(call)                                                                                                 \
+    do {                                                                                                               \
+        const mdlm_status status_ = (call);                                                                            \
+        CHECK_MESSAGE(status_ == MDLM_OK, #call " gives ", mdlm_test::said(status_));                                  \
     } while (0)
-#define REQUIRE_OK(call)                                                                 \
-    do {                                                                                 \
-        const mdlm_status status_ = (call);                                              \
-        REQUIRE_MESSAGE(status_ == MDLM_OK, #call " gives ", mdlm_test::said(status_));  \
+#define REQUIRE_OK(call)                                                                                               \
+    do {                                                                                                               \
+        const mdlm_status status_ = (call);                                                                            \
+        REQUIRE_MESSAGE(status_ == MDLM_OK, #call " gives ", mdlm_test::said(status_));                                \
     } while (0)
 // The call fails with the status, and leaves one line that has the word in it.
-#define CHECK_FAILS(call, expected, word)                                                \
-    do {                                                                                 \
-        mdlm_set_last_error("");                                                         \
-        const mdlm_status status_ = (call);                                              \
-        CHECK_MESSAGE(status_ == (expected), #call " gives ", mdlm_test::said(status_)); \
-        const std::string wrong_ = mdlm_test::wrong_with(mdlm_last_error(), word);       \
-        if (status_ != MDLM_OK) CHECK_MESSAGE(wrong_.empty(), #call ": ", wrong_);       \
+#define CHECK_FAILS(call, expected, word)                                                                              \
+    do {                                                                                                               \
+        mdlm_set_last_error("");                                                                                       \
+        const mdlm_status status_ = (call);                                                                            \
+        CHECK_MESSAGE(status_ == (expected), #call " gives ", mdlm_test::said(status_));                               \
+        const std::string wrong_ = mdlm_test::wrong_with(mdlm_last_error(), word);                                     \
+        if (status_ != MDLM_OK) CHECK_MESSAGE(wrong_.empty(), #call ": ", wrong_);                                     \
     } while (0)

@@ -1,4 +1,5 @@
-// A child that fork makes, for tests: its body returns "" or what is wrong. A child that hangs is killed after a while and said to hang.
+// A child that fork makes, for tests: its body returns "" or what is wrong. A child that hangs is killed after a while
+// and said to hang.
 #pragma once
 #include <signal.h>
 #include <sys/wait.h>
@@ -38,7 +39,8 @@ std::string in_child(Body &&body, int seconds = 60) {
     char part[512];
     for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) wrong.append(part, static_cast<size_t>(n));
     close(ends[0]);
-    if (wrong.empty() && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) wrong = "the child ended with status " + std::to_string(status);
+    if (wrong.empty() && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
+        wrong = "the child ended with status " + std::to_string(status);
     return wrong;
 }
 

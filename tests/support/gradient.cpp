@@ -29,7 +29,8 @@ void check_one(const std::string &what, const Wrt &w, const std::function<double
         squares += (*w.grad)[i] * (*w.grad)[i];
         there += std::fabs((*w.grad)[i]) > 1e-3;
     }
-    CHECK_MESSAGE(there * 10 >= w.grad->count(), "mistrusted: only ", there, " of ", w.grad->count(), " elements are not zero");
+    CHECK_MESSAGE(there * 10 >= w.grad->count(), "mistrusted: only ", there, " of ", w.grad->count(),
+                  " elements are not zero");
     const double floor = 1e-3 * std::sqrt(squares / double(w.grad->count()));
     for (int64_t i = 0; i < w.grad->count(); ++i) {
         const double got = (*w.grad)[i], want = difference_quotient(*w.value, i, loss);

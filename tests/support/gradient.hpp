@@ -18,9 +18,9 @@ struct Wrt {
     bool parameter;  // its gradient is added to when backward accumulates
 };
 
-// loss runs the forward and returns product(output, cotangent); backward(accumulate) runs the kernel under test after it.
-// Every element of every gradient: written whatever was there, equal to the difference quotient to 1e-6, added when accumulating.
-// A gradient that is nearly all zero proves nothing and fails.
+// loss runs the forward and returns product(output, cotangent); backward(accumulate) runs the kernel under test after
+// it. Every element of every gradient: written whatever was there, equal to the difference quotient to 1e-6, added when
+// accumulating. A gradient that is nearly all zero proves nothing and fails.
 void check_backward(const std::string &what, const std::vector<Wrt> &wrt, const std::function<double()> &loss,
                     const std::function<void(bool accumulate)> &backward);
 

@@ -29,7 +29,9 @@ std::string run_group(int size, const RankBody &body) {
     std::vector<std::string> texts(static_cast<size_t>(size));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank)
-        threads.emplace_back([&, rank] { texts[static_cast<size_t>(rank)] = run_rank(body, comms[static_cast<size_t>(rank)], rank, size); });
+        threads.emplace_back([&, rank] {
+            texts[static_cast<size_t>(rank)] = run_rank(body, comms[static_cast<size_t>(rank)], rank, size);
+        });
     for (std::thread &t : threads) t.join();
     for (mdlm_comm *comm : comms) mdlm_comm_destroy(comm);
 
@@ -37,7 +39,8 @@ std::string run_group(int size, const RankBody &body) {
     for (int rank = 0; rank < size; ++rank) {
         const std::string &text = texts[static_cast<size_t>(rank)];
         if (text.empty()) continue;
-        (is_echo(text) ? echoes : all) += "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + text + "\n";
+        (is_echo(text) ? echoes : all) +=
+            "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + text + "\n";
     }
     return all.empty() ? echoes : all;
 }

@@ -1,5 +1,5 @@
-// Floating-point environments that a host may be in, set and read by other means than the library's: <cfenv>, and for what C has no word for the
-// registers.
+// Floating-point environments that a host may be in, set and read by other means than the library's: <cfenv>, and for
+// what C has no word for the registers.
 #pragma once
 #include <cfenv>
 #include <cstdint>

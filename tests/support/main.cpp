@@ -1,5 +1,6 @@
-// The main program of every doctest suite. Beside doctest's own report: a command that repeats each failed case, an honest count of
-// skipped ones, and one line "mdlm-test: P passed, F failed, S skipped" that tests/run_suites.py adds up.
+// The main program of every doctest suite. Beside doctest's own report: a command that repeats each failed case, an
+// honest count of skipped ones, and one line "mdlm-test: P passed, F failed, S skipped" that tests/run_suites.py adds
+// up.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
@@ -65,7 +66,8 @@ REGISTER_LISTENER("mdlm", 1, Listener);
 
 }  // namespace
 
-// For sanitizer builds: leaks count, and an allocation that cannot be had is NULL or bad_alloc as without the sanitizer, not an abort.
+// For sanitizer builds: leaks count, and an allocation that cannot be had is NULL or bad_alloc as without the
+// sanitizer, not an abort.
 extern "C" const char *__asan_default_options() {
     return "detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1:max_allocation_size_mb=65536";
 }
@@ -73,7 +75,8 @@ extern "C" const char *__ubsan_default_options() { return "print_stacktrace=1"; 
 
 int main(int argc, char **argv) {
     program = argc > 0 ? argv[0] : "test";
-    if (const char *set = std::getenv("MDLM_TEST_INSTRUCTION_SET")) program = "MDLM_TEST_INSTRUCTION_SET=" + std::string(set) + " " + program;
+    if (const char *set = std::getenv("MDLM_TEST_INSTRUCTION_SET"))
+        program = "MDLM_TEST_INSTRUCTION_SET=" + std::string(set) + " " + program;
     doctest::Context context(argc, argv);
     return context.run();
 }

@@ -1,4 +1,5 @@
-// Cases of rank code that hold for every communicator, whatever connects the ranks. Each returns "" or what is wrong on this rank.
+// Cases of rank code that hold for every communicator, whatever connects the ranks. Each returns "" or what is wrong on
+// this rank.
 #pragma once
 #include <string>
 

@@ -42,11 +42,15 @@ struct Rig {
 
     // Two layers of width 16 with dropout, s = 8, b = 2, on the reference device; more settings as for mdlm_config_set.
     explicit Rig(std::initializer_list<std::pair<const char *, const char *>> settings = {}) {
-        for (auto [key, value] : {std::pair{"num_layers", "2"}, {"hidden_size", "16"}, {"num_attention_heads", "2"}, {"hidden_dropout", "0.1"},
+        for (auto [key, value] : {std::pair{"num_layers", "2"},
+                                  {"hidden_size", "16"},
+                                  {"num_attention_heads", "2"},
+                                  {"hidden_dropout", "0.1"},
                                   {"attention_dropout", "0.1"}})
             mdlm_config_set(&config, key, value);
         good_settings = true;
-        for (auto [key, value] : settings) good_settings = good_settings && mdlm_config_set(&config, key, value) == MDLM_OK;
+        for (auto [key, value] : settings)
+            good_settings = good_settings && mdlm_config_set(&config, key, value) == MDLM_OK;
         desc.device = MDLM_DEVICE_REFERENCE;
         shape.seq_length = batch.seq_length = 8;
         shape.micro_batch_size = batch.micro_batch_size = 2;
@@ -57,14 +61,17 @@ struct Rig {
     ~Rig() { close(); }
     bool good_settings = false;
 
-    size_t element() const { return config.params_dtype == MDLM_DTYPE_BF16 ? 2 : config.params_dtype == MDLM_DTYPE_F64 ? 8 : 4; }
+    size_t element() const {
+        return config.params_dtype == MDLM_DTYPE_BF16 ? 2 : config.params_dtype == MDLM_DTYPE_F64 ? 8 : 4;
+    }
     size_t boundary_bytes() const {
         return static_cast<size_t>(shape.seq_length * shape.micro_batch_size * config.hidden_size) * element();
     }
     // The caller's buffers; open() calls it, unless a test did.
     void make_buffers() {
         if (x.size() != 0) return;
-        x = Buffer(boundary_bytes()), y = Buffer(boundary_bytes()), dy = Buffer(boundary_bytes()), dx = Buffer(boundary_bytes());
+        x = Buffer(boundary_bytes()), y = Buffer(boundary_bytes()), dy = Buffer(boundary_bytes()),
+        dx = Buffer(boundary_bytes());
         for (size_t i = 0; i < boundary_bytes() / element(); ++i) {
             put(x.get(), i, static_cast<float>(static_cast<int>(i * 37 % 23) - 11) / 8);
             put(dy.get(), i, static_cast<float>(static_cast<int>(i * 29 % 19) - 9) / 8);
@@ -97,7 +104,8 @@ struct Rig {
         for (int64_t i = 0; i < count; ++i) {
             mdlm_param_desc info = MDLM_PARAM_DESC_INIT;
             void *grad = nullptr;
-            if (mdlm_param_info(block, i, &info) != MDLM_OK || mdlm_param_data(block, i, nullptr, &grad) != MDLM_OK) return 0;
+            if (mdlm_param_info(block, i, &info) != MDLM_OK || mdlm_param_data(block, i, nullptr, &grad) != MDLM_OK)
+                return 0;
             if (grad != nullptr) hash = fnv(grad, info.grad_bytes, hash);
         }
         return hash;

@@ -15,9 +15,13 @@ public:
         z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
         return z ^ (z >> 31);
     }
-    int64_t in(int64_t low, int64_t high) { return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1)); }
+    int64_t in(int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1));
+    }
     bool percent(int64_t p) { return in(1, 100) <= p; }
-    double real(double low, double high) { return low + (high - low) * static_cast<double>(next() >> 11) / 9007199254740992.0; }
+    double real(double low, double high) {
+        return low + (high - low) * static_cast<double>(next() >> 11) / 9007199254740992.0;
+    }
     template <class T>
     T one_of(std::initializer_list<T> list) {
         return list.begin()[in(0, static_cast<int64_t>(list.size()) - 1)];

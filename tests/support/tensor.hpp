@@ -1,5 +1,5 @@
-// A buffer of one dtype for kernel tests. Its heap block has exactly its size, so that a sanitizer sees each step outside; new ones
-// are full of NaN, so that an element that a kernel leaves out shows.
+// A buffer of one dtype for kernel tests. Its heap block has exactly its size, so that a sanitizer sees each step
+// outside; new ones are full of NaN, so that an element that a kernel leaves out shows.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -13,7 +13,8 @@ namespace mdlm_test {
 
 class Tensor {
 public:
-    Tensor(mdlm::DType type, int64_t count) : type_(type), count_(count), bytes_(size_t(count * mdlm::size_of(type)), std::byte{0xff}) {}
+    Tensor(mdlm::DType type, int64_t count)
+        : type_(type), count_(count), bytes_(size_t(count * mdlm::size_of(type)), std::byte{0xff}) {}
     static Tensor random(mdlm::DType type, int64_t count, uint64_t seed) {
         Tensor t(type, count);
         fill_uniform(type, t.data(), count, seed);

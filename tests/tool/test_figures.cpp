@@ -10,7 +10,8 @@ using namespace mdlm::tools::bench;
 
 namespace {
 
-// A setting whose repeats took these milliseconds, a third of it forward; every step has a matmul of 1 MFLOP for each of its calls.
+// A setting whose repeats took these milliseconds, a third of it forward; every step has a matmul of 1 MFLOP for each
+// of its calls.
 Measured made(const char *name, const Options &o, std::initializer_list<double> ms, uint64_t replayed_calls = 0) {
     Measured m;
     m.setting = {name, o.config, o.seq_length, o.micro_batch_size};
@@ -18,10 +19,11 @@ Measured made(const char *name, const Options &o, std::initializer_list<double> 
         Step step;
         step.forward_ns = std::llround(1e6 * t / 3);
         step.backward_ns = std::llround(1e6 * t) - step.forward_ns;
-        step.ops[{"linear", "linear_fc1", MDLM_PHASE_FORWARD, MDLM_WORK_MATMUL, 1, 1, 1}] = {4, 4000000, 400, 4000000, 500000};
+        step.ops[{"linear", "linear_fc1", MDLM_PHASE_FORWARD, MDLM_WORK_MATMUL, 1, 1, 1}] = {4, 4000000, 400, 4000000,
+                                                                                             500000};
         if (replayed_calls > 0)
-            step.ops[{"linear", "linear_fc1", MDLM_PHASE_REPLAY, MDLM_WORK_MATMUL, 1, 1, 1}] = {replayed_calls, 1000000 * replayed_calls,
-                                                                                                100 * replayed_calls, 7000000, 700000};
+            step.ops[{"linear", "linear_fc1", MDLM_PHASE_REPLAY, MDLM_WORK_MATMUL, 1, 1, 1}] = {
+                replayed_calls, 1000000 * replayed_calls, 100 * replayed_calls, 7000000, 700000};
         m.steps.push_back(step);
     }
     return m;
@@ -49,15 +51,18 @@ TEST_CASE("bench: quartiles lie between values where they fall between them") {
     CHECK(std::isnan(spread({}).middle));
 }
 
-TEST_CASE("bench: what a plan adds is measured within each step, so that a machine that slows down between steps changes nothing") {
+TEST_CASE("bench: what a plan adds is measured within each step, so that a machine that slows down between steps "
+          "changes nothing") {
     const Options o = parse(tiny());
     // 4 ms of forward ops, 7 ms of replay; then what is moved, and what every plan copies.
     Measured m = made("other", o, {30, 30, 90, 30}, 2), none = made("none", o, {20, 20, 20, 20});
     for (Step &step : m.steps) {
         for (const char *op : {"gather_input", "shard_input", "to_host", "from_host"})
             step.ops[{op, "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 250000, 250000};
-        step.ops[{"copy_input", "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 1000000, 1000000};
-        step.ops[{"all_gather", "linear_qkv", MDLM_PHASE_BACKWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 3000000, 3000000};
+        step.ops[{"copy_input", "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 1000000,
+                                                                                              1000000};
+        step.ops[{"all_gather", "linear_qkv", MDLM_PHASE_BACKWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 3000000,
+                                                                                                    3000000};
     }
     for (auto &entry : m.steps[2].ops) entry.second.ns *= 3;  // three times as slow, all of it
     for (const Step &step : m.steps) CHECK(extra_share(step) == doctest::Approx((7 + 4 * 0.25) / (4 + 1 + 3)));
@@ -75,14 +80,17 @@ TEST_CASE("bench: ratios at a budget are of shares within a repeat") {
     const Options o = parse(tiny());
     Measurement all;
     all.settings.push_back(made("none", o, {20, 20, 20}));
-    // Shares 1/4, 2/4, 3/4 against 4/4, 4/4, 1/4: ratios 1/4, 1/2, 3; the ratio of medians would be 1/2, that of means 2/3.
-    for (const auto &[name, replays] : {std::pair<const char *, std::vector<int64_t>>{"planner", {1, 2, 3}}, {"full", {4, 4, 1}}}) {
+    // Shares 1/4, 2/4, 3/4 against 4/4, 4/4, 1/4: ratios 1/4, 1/2, 3; the ratio of medians would be 1/2, that of means
+    // 2/3.
+    for (const auto &[name, replays] :
+         {std::pair<const char *, std::vector<int64_t>>{"planner", {1, 2, 3}}, {"full", {4, 4, 1}}}) {
         Measured m = made(name, o, {20, 20, 20}, 1);
         m.setting.percent = 50, m.setting.budget = 1000;
         m.setting.config.memory_budget = name[0] == 'p' ? 1000 : 0;
         m.cost.forward_ns = 100, m.cost.backward_ns = 100, m.cost.extra_ns = name[0] == 'p' ? 10 : 40;
         for (size_t r = 0; r < replays.size(); ++r)
-            m.steps[r].ops[{"linear", "linear_fc1", MDLM_PHASE_REPLAY, MDLM_WORK_MATMUL, 1, 1, 1}].ns = 1000000 * replays[r];
+            m.steps[r].ops[{"linear", "linear_fc1", MDLM_PHASE_REPLAY, MDLM_WORK_MATMUL, 1, 1, 1}].ns =
+                1000000 * replays[r];
         all.settings.push_back(std::move(m));
     }
     const std::vector<BudgetRow> rows = budget_rows(all);
@@ -102,8 +110,14 @@ TEST_CASE("bench: the visible share is that of pairs counted one by one") {
         int32_t block;
         int64_t left, right;
     };
-    for (const Case &c : {Case{"no_mask", 0, -1, -1}, {"causal", 0, -1, -1}, {"block_causal", 4, -1, -1}, {"block_causal", 5, 3, -1},
-                          {"no_mask", 0, 2, 3}, {"no_mask", 0, -1, 0}, {"causal", 0, 0, -1}, {"causal", 0, 100, 100}}) {
+    for (const Case &c : {Case{"no_mask", 0, -1, -1},
+                          {"causal", 0, -1, -1},
+                          {"block_causal", 4, -1, -1},
+                          {"block_causal", 5, 3, -1},
+                          {"no_mask", 0, 2, 3},
+                          {"no_mask", 0, -1, 0},
+                          {"causal", 0, 0, -1},
+                          {"causal", 0, 100, 100}}) {
         mdlm_config config = MDLM_CONFIG_INIT;
         REQUIRE(mdlm_config_set(&config, "attention_mask_type", c.mask) == MDLM_OK);
         config.mask_block_size = c.block;
@@ -148,8 +162,10 @@ TEST_CASE("bench: ranks against one rank, and the time in collectives") {
     Options o = parse(tiny({"--tensor-model-parallel-size=2"}));
     Measured group = made("none", o, {11, 24, 36});
     for (Step &step : group.steps) {
-        step.ops[{"all_reduce", "linear_proj", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {2, 0, 100, 3000000, 1000000};
-        step.ops[{"shard_input", "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {1, 0, 100, 500000, 500000};  // no rank waits there
+        step.ops[{"all_reduce", "linear_proj", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {2, 0, 100, 3000000,
+                                                                                                    1000000};
+        step.ops[{"shard_input", "input", MDLM_PHASE_FORWARD, MDLM_WORK_TRANSFER, 0, 0, 0}] = {
+            1, 0, 100, 500000, 500000};  // no rank waits there
     }
     Measured one = made("one rank: none", o, {10, 20, 40});
     one.setting.one_rank = true, one.setting.config.tensor_model_parallel_size = 1;

@@ -72,11 +72,12 @@ TEST_CASE("bench: memory, ops and FLOPs of every setting of a sweep are those of
 TEST_CASE("bench: FLOPs by closed forms") {
     for (const char *mask : {"no_mask", "causal"}) {
         CAPTURE(std::string(mask));
-        const Options o = parse(tiny({"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "2",
-                                      "--attention-mask-type", mask}));
+        const Options o = parse(tiny({"--recompute-granularity", "full", "--recompute-method", "block",
+                                      "--recompute-num-layers", "2", "--attention-mask-type", mask}));
         const Measurement m = measured(o);
         const Report r = report_of(o, m);
-        // Per token and layer: 2 FLOPs a weight forward, twice that backward; attention 4 s h forward and 8 s h backward.
+        // Per token and layer: 2 FLOPs a weight forward, twice that backward; attention 4 s h forward and 8 s h
+        // backward.
         const double weights = 32 * (32 + 2 * 2 * 8) + 32 * 32 + 32 * 2 * 48 + 48 * 32, tokens = 32, layers = 3;
         const double visible = std::string(mask) == "causal" ? (16 * 17 / 2) / (16.0 * 16.0) : 1;
         const double forward = 2 * weights + visible * 4 * 16 * 32, step = 6 * weights + visible * 12 * 16 * 32;
@@ -92,10 +93,12 @@ TEST_CASE("bench: FLOPs by closed forms") {
         CHECK(r.figures[0].overhead == 0);
         CHECK(r.figures[0].hardware_flops_per_s == r.figures[0].model_flops_per_s);
         // Two of three layers run again, but for what no backward reads: the last linear and the sum behind it.
-        const double again = 2 * tokens * (forward - 2 * 48 * 32), more = r.figures[1].hardware_flops_per_s - r.figures[1].model_flops_per_s;
+        const double again = 2 * tokens * (forward - 2 * 48 * 32),
+                     more = r.figures[1].hardware_flops_per_s - r.figures[1].model_flops_per_s;
         CHECK(more * r.figures[1].total_ms * 1e-3 == doctest::Approx(again));
         const mdlm_tape_stats &stats = m.settings[1].stats;  // norms, rotation, activation
-        CHECK(r.figures[1].replayed_flops == doctest::Approx(again + static_cast<double>(stats.replayed_flops - stats.replayed_matmul_flops)));
+        CHECK(r.figures[1].replayed_flops ==
+              doctest::Approx(again + static_cast<double>(stats.replayed_flops - stats.replayed_matmul_flops)));
         CHECK(r.figures[1].predicted_overhead > 0);
         CHECK(r.figures[1].replayed_bytes > 0);
     }
@@ -124,7 +127,9 @@ TEST_CASE("bench: ranks share the work, and their collectives are counted") {
             REQUIRE(s.steps.size() == 3);
             CHECK(r.figures[i].model_flops == doctest::Approx(model_flops));
             if (s.setting.one_rank) {
-                CHECK(s.stats.forward_collectives + s.stats.backward_collectives + s.stats.replayed_collectives + s.stats.gradient_collectives == 0);
+                CHECK(s.stats.forward_collectives + s.stats.backward_collectives + s.stats.replayed_collectives +
+                          s.stats.gradient_collectives ==
+                      0);
                 CHECK(r.figures[i].collectives_ms == 0);
                 CHECK(std::isnan(r.figures[i].against_one_rank));
                 continue;
@@ -147,10 +152,12 @@ TEST_CASE("bench: ranks share the work, and their collectives are counted") {
 }
 
 TEST_CASE("bench: a budget's plan is the same on all ranks, whose devices were measured apart") {
-    const std::vector<Setting> full = settings_of(parse(tiny({"--tensor-model-parallel-size", "2", "--recompute-granularity", "full", "--no-baseline"})));
+    const std::vector<Setting> full = settings_of(
+        parse(tiny({"--tensor-model-parallel-size", "2", "--recompute-granularity", "full", "--no-baseline"})));
     REQUIRE(full.size() == 1);
     const uint64_t budget = memory_of(full[0], 2).peak_bytes;
-    const Measurement m = measured(parse(tiny({"--tensor-model-parallel-size", "2", "--memory-budget", std::to_string(budget), "--repeats", "1"})));
+    const Measurement m = measured(parse(
+        tiny({"--tensor-model-parallel-size", "2", "--memory-budget", std::to_string(budget), "--repeats", "1"})));
     REQUIRE(m.settings.size() == 2);
     CHECK(m.settings[1].memory.peak_bytes <= budget);
     CHECK(m.settings[1].stats.saved_bytes > 0);
@@ -166,7 +173,8 @@ TEST_CASE("bench: the peak is that of a matmul that ran") {
     REQUIRE(ops.count(peak.op) == 1);
     int64_t least = INT64_MAX;
     for (const Step &step : m.settings[0].steps) least = std::min(least, step.ops.at(peak.op).least_ns);
-    CHECK(peak.flops_per_s == doctest::Approx(2e9 * static_cast<double>(peak.op.m * peak.op.n * peak.op.k) / static_cast<double>(least)));
+    CHECK(peak.flops_per_s ==
+          doctest::Approx(2e9 * static_cast<double>(peak.op.m * peak.op.n * peak.op.k) / static_cast<double>(least)));
 }
 
 TEST_CASE("bench: what the library refuses is told with the setting's name") {
@@ -176,8 +184,10 @@ TEST_CASE("bench: what the library refuses is told with the setting's name") {
     };
     for (const Refused &r : std::vector<Refused>{
              {{"--params-dtype", "f64"}, "none: MDLM_ERROR_UNSUPPORTED"},  // only the reference has it
-             {{"--seq-length", "16777216", "--micro-batch-size", "1048576", "--hidden-size", "16777216"}, "none: MDLM_ERROR_OVERFLOW"},
-             {{"--tensor-model-parallel-size", "2", "--sequence-parallel", "--seq-length", "15"}, "none: MDLM_ERROR_SHAPE"},
+             {{"--seq-length", "16777216", "--micro-batch-size", "1048576", "--hidden-size", "16777216"},
+              "none: MDLM_ERROR_OVERFLOW"},
+             {{"--tensor-model-parallel-size", "2", "--sequence-parallel", "--seq-length", "15"},
+              "none: MDLM_ERROR_SHAPE"},
              {{"--tensor-model-parallel-size", "2", "--params-dtype", "f64"}, "none: MDLM_ERROR_UNSUPPORTED"},
              {{"--cpu-offloading", "--recompute-activations"}, ""}}) {
         std::string line;

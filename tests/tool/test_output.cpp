@@ -15,7 +15,9 @@ using nlohmann::json;
 
 namespace {
 
-size_t count(const std::vector<std::string> &tags, const char *tag) { return static_cast<size_t>(std::count(tags.begin(), tags.end(), tag)); }
+size_t count(const std::vector<std::string> &tags, const char *tag) {
+    return static_cast<size_t>(std::count(tags.begin(), tags.end(), tag));
+}
 
 }  // namespace
 
@@ -64,20 +66,24 @@ TEST_CASE("bench: budgets stand in a table and in JSON, with spreads and what wa
         if (planner) CHECK(row["ratio_quartiles"][0] <= row["ratio"]);
     }
     const std::string text = table_of(r);
-    for (const char *part : {"of full/block: predicted", "in steps (quartiles)", "25 %", "50 %", "full block ", " .. "}) {
+    for (const char *part :
+         {"of full/block: predicted", "in steps (quartiles)", "25 %", "50 %", "full block ", " .. "}) {
         CAPTURE(std::string(part));
         CHECK(text.find(part) != std::string::npos);
     }
-    CHECK(table_of(report_of(o, measured(parse(tiny({"--budgets", "50"}))))).find(" .. ") != std::string::npos);  // ratios always have theirs
+    CHECK(table_of(report_of(o, measured(parse(tiny({"--budgets", "50"}))))).find(" .. ") !=
+          std::string::npos);  // ratios always have theirs
 }
 
 TEST_CASE("bench: with ranks, tables, JSON and the timeline have collectives, and what one rank does") {
-    const Options o = parse(tiny({"--tensor-model-parallel-size=2", "--threads=1", "--against-one-rank", "--recompute-granularity=full", "--profile"}));
+    const Options o = parse(tiny({"--tensor-model-parallel-size=2", "--threads=1", "--against-one-rank",
+                                  "--recompute-granularity=full", "--profile"}));
     const Measurement m = measured(o);
     const Report r = report_of(o, m);
     const std::string text = table_of(r);
-    for (const char *part : {"2 threads with 1 thread each; one rank: 2 threads", "vs one rank", "one rank: full uniform 1", "parameter gradients", "6, 24.0 KiB",
-                             "all_reduce ", "a rank, by"}) {
+    for (const char *part :
+         {"2 threads with 1 thread each; one rank: 2 threads", "vs one rank", "one rank: full uniform 1",
+          "parameter gradients", "6, 24.0 KiB", "all_reduce ", "a rank, by"}) {
         CAPTURE(std::string(part));
         CHECK(text.find(part) != std::string::npos);
     }
@@ -108,11 +114,12 @@ TEST_CASE("bench: with ranks, tables, JSON and the timeline have collectives, an
 }
 
 TEST_CASE("bench: tables have a row for every setting, point and op") {
-    const Options o = parse({"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1", "--seq-length=8", "--repeats=2", "--threads=1",
-                             "--curve=micro-batch-size", "--points=1,3", "--profile"});
+    const Options o = parse({"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1", "--seq-length=8",
+                             "--repeats=2", "--threads=1", "--curve=micro-batch-size", "--points=1,3", "--profile"});
     const Measurement m = measured(o);
     const std::string text = table_of(report_of(o, m));
-    for (const char *part : {"micro-batch-size 1", "micro-batch-size 3", "largest step", "matmul peak", "linear_wgrad", "between ops", "1 layers, h 8"}) {
+    for (const char *part : {"micro-batch-size 1", "micro-batch-size 3", "largest step", "matmul peak", "linear_wgrad",
+                             "between ops", "1 layers, h 8"}) {
         CAPTURE(std::string(part));
         CHECK(text.find(part) != std::string::npos);
     }
@@ -146,10 +153,14 @@ TEST_CASE("bench: the timeline is a JSON array of events that nest, with every o
             if (first < 0) first = span.begin;
             CHECK(e["dur"] >= 0.0);
             // Parents stand before their children, and hold them: only rounding to a nanosecond is forgiven.
-            while (!open.empty() && span.begin >= open.back().end - 1e-3 && span.end > open.back().end + 1e-3) open.pop_back();
-            while (!open.empty() && open.back().category != "step" && open.back().category != "call" && open.back().category != "layer") open.pop_back();
+            while (!open.empty() && span.begin >= open.back().end - 1e-3 && span.end > open.back().end + 1e-3)
+                open.pop_back();
+            while (!open.empty() && open.back().category != "step" && open.back().category != "call" &&
+                   open.back().category != "layer")
+                open.pop_back();
             if (span.category == "layer") ++layers;
-            else if (span.category == "step" || span.category == "call") CHECK(open.size() == (span.category == "call"));
+            else if (span.category == "step" || span.category == "call")
+                CHECK(open.size() == (span.category == "call"));
             else {
                 ++ops;
                 replayed += e["args"]["phase"] == "replay";
@@ -179,7 +190,8 @@ TEST_CASE("bench: plots are well-formed, with a point for each setting") {
     CHECK(scatter.tags.front() == "svg");
     CHECK(count(scatter.tags, "circle") == swept.settings.size() + 3);  // and the legend's
     CHECK(count(scatter.tags, "polyline") == 0);
-    for (const char *part : {"layernorm,mlp_act", "uniform 3", "saved MiB", "selective"}) CHECK(scatter.text.find(part) != std::string::npos);
+    for (const char *part : {"layernorm,mlp_act", "uniform 3", "saved MiB", "selective"})
+        CHECK(scatter.text.find(part) != std::string::npos);
 
     const Options curve = parse(tiny({"--curve", "seq-length", "--points", "4,8,16,32"}));
     const Measurement along = measured(curve);
@@ -187,7 +199,8 @@ TEST_CASE("bench: plots are well-formed, with a point for each setting") {
     CHECK(lines.wrong == "");
     CHECK(count(lines.tags, "polyline") == 2);
     CHECK(count(lines.tags, "circle") == 4 + 1);
-    for (const char *part : {"measured", "from FLOPs", "microseconds", "32"}) CHECK(lines.text.find(part) != std::string::npos);
+    for (const char *part : {"measured", "from FLOPs", "microseconds", "32"})
+        CHECK(lines.text.find(part) != std::string::npos);
 }
 
 TEST_CASE("bench: charts stay well-formed whatever their texts and numbers are") {
@@ -209,7 +222,8 @@ TEST_CASE("bench: charts stay well-formed whatever their texts and numbers are")
     CHECK(read_xml(svg_of(chart)).wrong == "");
 
     CHECK(read_xml("<a><b/></a>").wrong == "");
-    for (const char *broken : {"", "<a>", "<a><b></a></b>", "<a b=\"<\"/>", "<a b=\"1\" b=\"2\"/>", "<a>&nbsp;</a>", "<a/><b/>", "<a>\x01</a>"}) {
+    for (const char *broken : {"", "<a>", "<a><b></a></b>", "<a b=\"<\"/>", "<a b=\"1\" b=\"2\"/>", "<a>&nbsp;</a>",
+                               "<a/><b/>", "<a>\x01</a>"}) {
         CAPTURE(std::string(broken));
         CHECK(read_xml(broken).wrong != "");
     }

@@ -44,7 +44,8 @@ TEST_CASE("ranks: what a launcher says in the environment") {
     struct Said {
         const char *size, *rank, *local;
     };
-    for (const Said &names : {Said{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}, Said{"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}) {
+    for (const Said &names : {Said{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                              Said{"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}) {
         CAPTURE(std::string(names.size));
         Environment e;
         e.set(names.size, "4");
@@ -135,7 +136,11 @@ TEST_CASE("ranks: one that fails ends it for all, with its own line") {
         CHECK(line == "this is why");
         CHECK(released == 2);
     }
-    CHECK(line_of([&] { ranks.run(2, [](const Rank &rank) { if (rank.rank == 1) throw std::runtime_error("odd\nthing"); }); }) == "mdlm: rank 1: odd?thing");
+    CHECK(line_of([&] {
+              ranks.run(2, [](const Rank &rank) {
+                  if (rank.rank == 1) throw std::runtime_error("odd\nthing");
+              });
+          }) == "mdlm: rank 1: odd?thing");
     ranks.run(2, [](const Rank &rank) { rank.meet(); });  // the next group is a new one
     CHECK(worst_of({"", ""}) == "");
     CHECK(worst_of({"MDLM_ERROR_COMM: b left", "", "c"}) == "c");

@@ -31,7 +31,8 @@ std::string refusal(const Words &words) {
 }  // namespace
 
 TEST_CASE("bench: words to options") {
-    const Options o = parse(tiny({"--device=reference", "--warmup", "0", "--micro-batches=4", "--alive", "one", "--profile", "--json", "--bf16"}));
+    const Options o = parse(tiny({"--device=reference", "--warmup", "0", "--micro-batches=4", "--alive", "one",
+                                  "--profile", "--json", "--bf16"}));
     CHECK(o.config.num_layers == 3);
     CHECK(o.config.params_dtype == MDLM_DTYPE_BF16);
     CHECK(o.config.activation_func == MDLM_ACT_SWIGLU);
@@ -52,7 +53,8 @@ TEST_CASE("bench: words to options") {
 TEST_CASE("bench: one setting has its baseline, unless it is none or none is wanted") {
     CHECK(names(tiny()) == std::vector<std::string>{"none"});
     CHECK(names(tiny({"--recompute-granularity", "full"})) == std::vector<std::string>{"none", "full uniform 1"});
-    CHECK(names(tiny({"--recompute-granularity", "full", "--no-baseline"})) == std::vector<std::string>{"full uniform 1"});
+    CHECK(names(tiny({"--recompute-granularity", "full", "--no-baseline"})) ==
+          std::vector<std::string>{"full uniform 1"});
     CHECK(names(tiny({"--recompute-activations"})) == std::vector<std::string>{"none", "selective qkv,core_attn"});
 }
 
@@ -72,10 +74,10 @@ TEST_CASE("bench: a sweep has every recompute setting once, and all are settings
                           s.config.recompute_method == method && s.config.recompute_num_layers == layers;
                });
     };
-    for (const uint32_t modules : {uint32_t{MDLM_MODULE_CORE_ATTN}, uint32_t{MDLM_MODULE_LAYERNORM}, uint32_t{MDLM_MODULE_MLP_ACT},
-                                   uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_MLP_ACT},
-                                   uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_QK_NORM_ROPE | MDLM_MODULE_MLP_ACT}, uint32_t{MDLM_MODULE_MLP},
-                                   uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN}}) {
+    for (const uint32_t modules : {uint32_t{MDLM_MODULE_CORE_ATTN}, uint32_t{MDLM_MODULE_LAYERNORM},
+                                   uint32_t{MDLM_MODULE_MLP_ACT}, uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_MLP_ACT},
+                                   uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_QK_NORM_ROPE | MDLM_MODULE_MLP_ACT},
+                                   uint32_t{MDLM_MODULE_MLP}, uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN}}) {
         CAPTURE(modules);
         CHECK(has(MDLM_RECOMPUTE_SELECTIVE, modules, MDLM_METHOD_NONE, 0));
     }
@@ -84,15 +86,18 @@ TEST_CASE("bench: a sweep has every recompute setting once, and all are settings
     CHECK(!has(MDLM_RECOMPUTE_FULL, 0, MDLM_METHOD_BLOCK, 3));  // the same as uniform with 1
 
     // Without norm and rotation of q and k there is nothing of that name to replay.
-    const std::vector<std::string> plain =
-        names({"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1", "--position-embedding-type=none", "--sweep"});
-    CHECK(std::none_of(plain.begin(), plain.end(), [](const std::string &name) { return name.find("qk_norm_rope") != std::string::npos; }));
+    const std::vector<std::string> plain = names(
+        {"--num-layers=1", "--hidden-size=8", "--num-attention-heads=1", "--position-embedding-type=none", "--sweep"});
+    CHECK(std::none_of(plain.begin(), plain.end(),
+                       [](const std::string &name) { return name.find("qk_norm_rope") != std::string::npos; }));
     CHECK(std::count(plain.begin(), plain.end(), "full uniform 1") == 1);
     CHECK(std::count(plain.begin(), plain.end(), "full block 1") == 0);
 }
 
 TEST_CASE("bench: with ranks, inputs are distributed too where that is allowed, and one rank may be run beside them") {
-    const std::vector<std::string> alone = names(tiny({"--sweep"})), split = names(tiny({"--sweep", "--tensor-model-parallel-size=2", "--sequence-parallel"})),
+    const std::vector<std::string> alone = names(tiny({"--sweep"})),
+                                   split = names(
+                                       tiny({"--sweep", "--tensor-model-parallel-size=2", "--sequence-parallel"})),
                                    grouped = names(tiny({"--sweep", "--tensor-model-parallel-size=2"}));
     CHECK(split == alone);
     CHECK(grouped.size() == alone.size() + 5);  // three of uniform, two of block
@@ -102,7 +107,8 @@ TEST_CASE("bench: with ranks, inputs are distributed too where that is allowed, 
         CHECK(std::count(grouped.begin(), grouped.end(), name) == 1);
         CHECK(std::count(grouped.begin(), grouped.end(), name + " distributed") == (full ? 1 : 0));
     }
-    for (const Words &more : {Words{"--sweep"}, Words{"--sequence-parallel", "--recompute-granularity=full"}, Words{"--curve=seq-length", "--points=4,8"}}) {
+    for (const Words &more : {Words{"--sweep"}, Words{"--sequence-parallel", "--recompute-granularity=full"},
+                              Words{"--curve=seq-length", "--points=4,8"}}) {
         Words words = tiny({"--tensor-model-parallel-size=2", "--against-one-rank"});
         words.insert(words.end(), more.begin(), more.end());
         const std::vector<Setting> all = settings_of(parse(words));
@@ -122,9 +128,11 @@ TEST_CASE("bench: with ranks, inputs are distributed too where that is allowed, 
             CHECK(other.config.recompute_modules == s.config.recompute_modules);
         }
     }
-    const std::vector<std::string> pair = names(tiny({"--tensor-model-parallel-size=2", "--against-one-rank", "--recompute-granularity=full",
-                                                      "--recompute-method=block", "--recompute-num-layers=2", "--distribute-saved-activations"}));
-    CHECK(pair == std::vector<std::string>{"none", "full block 2 distributed", "one rank: none", "one rank: full block 2"});
+    const std::vector<std::string> pair =
+        names(tiny({"--tensor-model-parallel-size=2", "--against-one-rank", "--recompute-granularity=full",
+                    "--recompute-method=block", "--recompute-num-layers=2", "--distribute-saved-activations"}));
+    CHECK(pair ==
+          std::vector<std::string>{"none", "full block 2 distributed", "one rank: none", "one rank: full block 2"});
 }
 
 TEST_CASE("bench: budgets have the planner's plan and the fewest layers of full/block that fit, beside none") {
@@ -191,42 +199,44 @@ TEST_CASE("bench: words that cannot be used are refused in one line that names t
         Words more;
         const char *part;
     };
-    for (const Wrong &wrong : std::vector<Wrong>{{{"--wrong"}, "--wrong"},
-                                                 {{"folder"}, "folder"},
-                                                 {{"--seq-length", "0"}, "--seq-length"},
-                                                 {{"--micro-batch-size", "2x"}, "2x"},
-                                                 {{"--repeats", "0"}, "--repeats"},
-                                                 {{"--repeats"}, "--repeats"},
-                                                 {{"--warmup", "-1"}, "--warmup"},
-                                                 {{"--micro-batches", "99999999999999999999"}, "--micro-batches"},
-                                                 {{"--threads", "-1"}, "--threads"},
-                                                 {{"--device", "cuda9"}, "cuda9"},
-                                                 {{"--alive", "some"}, "some"},
-                                                 {{"--curve", "hidden-size"}, "hidden-size"},
-                                                 {{"--points", "1,2"}, "--curve"},
-                                                 {{"--curve", "seq-length", "--points", "8,4"}, "8,4"},
-                                                 {{"--curve", "seq-length", "--points", "4,,8"}, "--points"},
-                                                 {{"--curve", "seq-length", "--points", ""}, "--points"},
-                                                 {{"--curve", "seq-length", "--points", "5"}, "5"},
-                                                 {{"--curve", "micro-batch-size"}, "--micro-batch-size"},
-                                                 {{"--curve", "seq-length", "--points", "4", "--sweep"}, "--sweep"},
-                                                 {{"--sweep", "--recompute-granularity", "full"}, "--sweep"},
-                                                 {{"--sweep", "--no-baseline"}, "--no-baseline"},
-                                                 {{"--svg", "x.svg"}, "--svg"},
-                                                 {{"--against-one-rank"}, "--tensor-model-parallel-size"},
-                                                 {{"--tensor-model-parallel-size", "0"}, "tensor_model_parallel_size"},
-                                                 {{"--tensor-model-parallel-size", "4"}, "num_query_groups"},
-                                                 {{"--tensor-model-parallel-size", "2", "--against-one-rank", "--memory-budget", "1GiB"}, "--memory-budget"},
-                                                 {{"--tensor-model-parallel-size", "2", "--sweep", "--distribute-saved-activations"}, "--sweep"},
-                                                 {{"--budgets", "0,50"}, "--budgets"},
-                                                 {{"--budgets", "50,101"}, "101"},
-                                                 {{"--budgets", "50", "--sweep"}, "--budgets"},
-                                                 {{"--budgets", "50", "--no-baseline"}, "--budgets"},
-                                                 {{"--budgets", "50", "--recompute-granularity", "full"}, "--budgets"},
-                                                 {{"--budgets", "50", "--memory-budget", "1GiB"}, "--memory-budget"},
-                                                 {{"--recompute-granularity", "half"}, "half"},
-                                                 {{"--num-query-groups", "3"}, "num_query_groups"},
-                                                 {{"--params-dtype", "f16"}, "f16"}}) {
+    for (const Wrong &wrong : std::vector<Wrong>{
+             {{"--wrong"}, "--wrong"},
+             {{"folder"}, "folder"},
+             {{"--seq-length", "0"}, "--seq-length"},
+             {{"--micro-batch-size", "2x"}, "2x"},
+             {{"--repeats", "0"}, "--repeats"},
+             {{"--repeats"}, "--repeats"},
+             {{"--warmup", "-1"}, "--warmup"},
+             {{"--micro-batches", "99999999999999999999"}, "--micro-batches"},
+             {{"--threads", "-1"}, "--threads"},
+             {{"--device", "cuda9"}, "cuda9"},
+             {{"--alive", "some"}, "some"},
+             {{"--curve", "hidden-size"}, "hidden-size"},
+             {{"--points", "1,2"}, "--curve"},
+             {{"--curve", "seq-length", "--points", "8,4"}, "8,4"},
+             {{"--curve", "seq-length", "--points", "4,,8"}, "--points"},
+             {{"--curve", "seq-length", "--points", ""}, "--points"},
+             {{"--curve", "seq-length", "--points", "5"}, "5"},
+             {{"--curve", "micro-batch-size"}, "--micro-batch-size"},
+             {{"--curve", "seq-length", "--points", "4", "--sweep"}, "--sweep"},
+             {{"--sweep", "--recompute-granularity", "full"}, "--sweep"},
+             {{"--sweep", "--no-baseline"}, "--no-baseline"},
+             {{"--svg", "x.svg"}, "--svg"},
+             {{"--against-one-rank"}, "--tensor-model-parallel-size"},
+             {{"--tensor-model-parallel-size", "0"}, "tensor_model_parallel_size"},
+             {{"--tensor-model-parallel-size", "4"}, "num_query_groups"},
+             {{"--tensor-model-parallel-size", "2", "--against-one-rank", "--memory-budget", "1GiB"},
+              "--memory-budget"},
+             {{"--tensor-model-parallel-size", "2", "--sweep", "--distribute-saved-activations"}, "--sweep"},
+             {{"--budgets", "0,50"}, "--budgets"},
+             {{"--budgets", "50,101"}, "101"},
+             {{"--budgets", "50", "--sweep"}, "--budgets"},
+             {{"--budgets", "50", "--no-baseline"}, "--budgets"},
+             {{"--budgets", "50", "--recompute-granularity", "full"}, "--budgets"},
+             {{"--budgets", "50", "--memory-budget", "1GiB"}, "--memory-budget"},
+             {{"--recompute-granularity", "half"}, "half"},
+             {{"--num-query-groups", "3"}, "num_query_groups"},
+             {{"--params-dtype", "f16"}, "f16"}}) {
         const std::string line = refusal(tiny(wrong.more));
         CAPTURE(line);
         CAPTURE(std::string(wrong.part));

@@ -6,7 +6,10 @@
 namespace bench_test {
 namespace {
 
-bool is_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == ':' || c == '_'; }
+bool is_name(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == ':' ||
+           c == '_';
+}
 
 class Reader {
 public:
@@ -24,7 +27,9 @@ public:
     }
 
 private:
-    [[noreturn]] void fail(const std::string &what) const { throw std::runtime_error(what + " at byte " + std::to_string(at_)); }
+    [[noreturn]] void fail(const std::string &what) const {
+        throw std::runtime_error(what + " at byte " + std::to_string(at_));
+    }
     char peek() const { return at_ < s_.size() ? s_[at_] : '\0'; }
     void skip_blanks() {
         while (peek() == ' ' || peek() == '\n') ++at_;
@@ -42,7 +47,8 @@ private:
     // One character of text or of an attribute.
     char character() {
         const char c = peek();
-        if (c == '<' || (static_cast<unsigned char>(c) < 0x20 && c != '\n') || static_cast<unsigned char>(c) >= 0x80) fail("a character that may not be here");
+        if (c == '<' || (static_cast<unsigned char>(c) < 0x20 && c != '\n') || static_cast<unsigned char>(c) >= 0x80)
+            fail("a character that may not be here");
         if (c != '&') {
             ++at_;
             return c;

@@ -1,4 +1,5 @@
-// Enough of XML 1.0 to say whether a text is one well-formed element: tags that nest, attributes once and quoted, known entities.
+// Enough of XML 1.0 to say whether a text is one well-formed element: tags that nest, attributes once and quoted, known
+// entities.
 #pragma once
 #include <string>
 #include <vector>

@@ -40,18 +40,30 @@ TEST_CASE("batches past what is reserved") {
     REQUIRE_OK(rig.open());
     REQUIRE_OK(rig.step());
     const uint64_t good = rig.digest();
-    refuse(rig, [](auto &b) { b.seq_length = 9; }, MDLM_ERROR_SHAPE, "seq_length");
-    refuse(rig, [](auto &b) { b.seq_length = 0; }, MDLM_ERROR_SHAPE, "seq_length");
-    refuse(rig, [](auto &b) { b.seq_length = -8; }, MDLM_ERROR_SHAPE, "seq_length");
-    refuse(rig, [](auto &b) { b.seq_length = INT64_MAX; }, MDLM_ERROR_SHAPE, "seq_length");
-    refuse(rig, [](auto &b) { b.micro_batch_size = 3, b.seq_length = 1; }, MDLM_ERROR_SHAPE, "micro_batch_size");
-    refuse(rig, [](auto &b) { b.micro_batch_size = 0; }, MDLM_ERROR_SHAPE, "micro_batch_size");
-    refuse(rig, [](auto &b) { b.micro_batch_size = INT64_MAX; }, MDLM_ERROR_SHAPE, "micro_batch_size");
-    refuse(rig, [](auto &b) { b.micro_batch_size = 2; }, MDLM_ERROR_SHAPE, "max_tokens");
-    refuse(rig, [](auto &b) { b.attention_mask_type = 9; }, MDLM_ERROR_ARGUMENT, "attention_mask_type");
-    refuse(rig, [](auto &b) { b.micro_batch_index = 65536; }, MDLM_ERROR_ARGUMENT, "micro_batch_index");
-    refuse(rig, [](auto &b) { b.struct_size = 4; }, MDLM_ERROR_ARGUMENT, "struct_size");
-    refuse(rig, [](auto &b) { b.attention_mask_type = MDLM_MASK_BLOCK_CAUSAL; }, MDLM_ERROR_CONFIG, "mask_block_size");
+    refuse(
+        rig, [](auto &b) { b.seq_length = 9; }, MDLM_ERROR_SHAPE, "seq_length");
+    refuse(
+        rig, [](auto &b) { b.seq_length = 0; }, MDLM_ERROR_SHAPE, "seq_length");
+    refuse(
+        rig, [](auto &b) { b.seq_length = -8; }, MDLM_ERROR_SHAPE, "seq_length");
+    refuse(
+        rig, [](auto &b) { b.seq_length = INT64_MAX; }, MDLM_ERROR_SHAPE, "seq_length");
+    refuse(
+        rig, [](auto &b) { b.micro_batch_size = 3, b.seq_length = 1; }, MDLM_ERROR_SHAPE, "micro_batch_size");
+    refuse(
+        rig, [](auto &b) { b.micro_batch_size = 0; }, MDLM_ERROR_SHAPE, "micro_batch_size");
+    refuse(
+        rig, [](auto &b) { b.micro_batch_size = INT64_MAX; }, MDLM_ERROR_SHAPE, "micro_batch_size");
+    refuse(
+        rig, [](auto &b) { b.micro_batch_size = 2; }, MDLM_ERROR_SHAPE, "max_tokens");
+    refuse(
+        rig, [](auto &b) { b.attention_mask_type = 9; }, MDLM_ERROR_ARGUMENT, "attention_mask_type");
+    refuse(
+        rig, [](auto &b) { b.micro_batch_index = 65536; }, MDLM_ERROR_ARGUMENT, "micro_batch_index");
+    refuse(
+        rig, [](auto &b) { b.struct_size = 4; }, MDLM_ERROR_ARGUMENT, "struct_size");
+    refuse(
+        rig, [](auto &b) { b.attention_mask_type = MDLM_MASK_BLOCK_CAUSAL; }, MDLM_ERROR_CONFIG, "mask_block_size");
     CHECK_OK(rig.step());
     CHECK(rig.digest() == good);
 }
@@ -67,16 +79,24 @@ TEST_CASE("packed documents that cannot be") {
     REQUIRE_OK(rig.open());
     REQUIRE_OK(rig.step());
     const uint64_t good = rig.digest();
-    static constexpr int32_t late[] = {1, 3, 5, 8}, falling[] = {0, 5, 3, 8}, equal[] = {0, 3, 3, 8}, early[] = {0, 3, 5, 7},
-                             past[] = {0, 3, 5, 9}, negative[] = {0, -3, 5, 8}, many[] = {0, 1, 2, 3, 8};
+    static constexpr int32_t late[] = {1, 3, 5, 8}, falling[] = {0, 5, 3, 8}, equal[] = {0, 3, 3, 8},
+                             early[] = {0, 3, 5, 7}, past[] = {0, 3, 5, 9}, negative[] = {0, -3, 5, 8},
+                             many[] = {0, 1, 2, 3, 8};
     for (const int32_t *bad : {late, falling, equal, early, past, negative})
-        refuse_to_run(rig, [&](auto &b) { b.cu_seqlens = bad; }, MDLM_ERROR_SHAPE, "cu_seqlens");
-    refuse_to_run(rig, [](auto &b) { b.cu_seqlens = many, b.num_documents = 4; }, MDLM_ERROR_SHAPE, "num_documents");
-    refuse_to_run(rig, [](auto &b) { b.num_documents = 0; }, MDLM_ERROR_SHAPE, "num_documents");
-    refuse_to_run(rig, [](auto &b) { b.num_documents = -1; }, MDLM_ERROR_SHAPE, "num_documents");
-    refuse_to_run(rig, [](auto &b) { b.num_documents = INT64_MAX; }, MDLM_ERROR_SHAPE, "num_documents");
-    refuse(rig, [](auto &b) { b.cu_seqlens = nullptr; }, MDLM_ERROR_ARGUMENT, "num_documents");
-    refuse_to_run(rig, [](auto &b) { b.micro_batch_size = 2; }, MDLM_ERROR_SHAPE, "micro_batch_size");
+        refuse_to_run(
+            rig, [&](auto &b) { b.cu_seqlens = bad; }, MDLM_ERROR_SHAPE, "cu_seqlens");
+    refuse_to_run(
+        rig, [](auto &b) { b.cu_seqlens = many, b.num_documents = 4; }, MDLM_ERROR_SHAPE, "num_documents");
+    refuse_to_run(
+        rig, [](auto &b) { b.num_documents = 0; }, MDLM_ERROR_SHAPE, "num_documents");
+    refuse_to_run(
+        rig, [](auto &b) { b.num_documents = -1; }, MDLM_ERROR_SHAPE, "num_documents");
+    refuse_to_run(
+        rig, [](auto &b) { b.num_documents = INT64_MAX; }, MDLM_ERROR_SHAPE, "num_documents");
+    refuse(
+        rig, [](auto &b) { b.cu_seqlens = nullptr; }, MDLM_ERROR_ARGUMENT, "num_documents");
+    refuse_to_run(
+        rig, [](auto &b) { b.micro_batch_size = 2; }, MDLM_ERROR_SHAPE, "micro_batch_size");
     CHECK_OK(rig.step());
     CHECK(rig.digest() == good);
 
@@ -101,7 +121,8 @@ TEST_CASE("packed documents without a reservation for them") {
     static constexpr int32_t documents[] = {0, 8};
     rig.batch.micro_batch_size = 1;
     REQUIRE_OK(rig.open());
-    refuse_to_run(rig, [](auto &b) { b.cu_seqlens = documents, b.num_documents = 1; }, MDLM_ERROR_SHAPE, "num_documents");
+    refuse_to_run(
+        rig, [](auto &b) { b.cu_seqlens = documents, b.num_documents = 1; }, MDLM_ERROR_SHAPE, "num_documents");
     CHECK_FAILS(mdlm_tape_set_documents(rig.tape, documents, 1), MDLM_ERROR_SHAPE, "num_documents");
     CHECK_OK(rig.step());
 }

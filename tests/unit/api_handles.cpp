@@ -38,7 +38,10 @@ TEST_CASE("destroy in every order") {
     std::array<int, 4> order = {0, 1, 2, 3};
     int orders = 0;
     do {
-        CAPTURE(order[0]); CAPTURE(order[1]); CAPTURE(order[2]); CAPTURE(order[3]);
+        CAPTURE(order[0]);
+        CAPTURE(order[1]);
+        CAPTURE(order[2]);
+        CAPTURE(order[3]);
         Counted counted;
         const mdlm_allocator allocator = counted.table();
         Rig rig;
@@ -54,7 +57,8 @@ TEST_CASE("destroy in every order") {
             if (which == 3) mdlm_plan_destroy(std::exchange(rig.plan, nullptr));
             mdlm_tape_stats stats = MDLM_TAPE_STATS_INIT;
             mdlm_memory memory = MDLM_MEMORY_INIT;
-            if (rig.block != nullptr && rig.tape != nullptr) CHECK_OK(mdlm_tape_reset(rig.tape) != MDLM_OK ? MDLM_ERROR_INTERNAL : rig.step());
+            if (rig.block != nullptr && rig.tape != nullptr)
+                CHECK_OK(mdlm_tape_reset(rig.tape) != MDLM_OK ? MDLM_ERROR_INTERNAL : rig.step());
             if (rig.tape != nullptr) CHECK_OK(mdlm_tape_get_stats(rig.tape, &stats));
             if (rig.plan != nullptr) CHECK_OK(mdlm_plan_memory(rig.plan, &memory));
         }

@@ -10,7 +10,8 @@ using namespace mdlm_test;
 
 namespace {
 
-mdlm_context *create_context(const std::function<void(mdlm_context_desc &)> &change, mdlm_status expected, const char *word) {
+mdlm_context *create_context(const std::function<void(mdlm_context_desc &)> &change, mdlm_status expected,
+                             const char *word) {
     mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
     desc.device = MDLM_DEVICE_REFERENCE;
     change(desc);
@@ -20,7 +21,8 @@ mdlm_context *create_context(const std::function<void(mdlm_context_desc &)> &cha
     return context;
 }
 
-// A shape with one thing changed is refused for a plan and for reserve alike, with the same line; the reservation stays.
+// A shape with one thing changed is refused for a plan and for reserve alike, with the same line; the reservation
+// stays.
 void refuse_shape(const std::function<void(mdlm_shape &)> &change, mdlm_status expected, const char *word) {
     Rig rig;
     REQUIRE_OK(rig.open());
@@ -182,8 +184,10 @@ TEST_CASE("misaligned data") {
     CHECK_FAILS(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), rig.tape, off(rig.y)), MDLM_ERROR_ARGUMENT, "y");
     REQUIRE_OK(mdlm_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
-    CHECK_FAILS(mdlm_block_backward(rig.block, rig.tape, nullptr, off(rig.dy), rig.dx.get()), MDLM_ERROR_ARGUMENT, "dy");
-    CHECK_FAILS(mdlm_block_backward(rig.block, rig.tape, nullptr, rig.dy.get(), off(rig.dx)), MDLM_ERROR_ARGUMENT, "dx");
+    CHECK_FAILS(mdlm_block_backward(rig.block, rig.tape, nullptr, off(rig.dy), rig.dx.get()), MDLM_ERROR_ARGUMENT,
+                "dy");
+    CHECK_FAILS(mdlm_block_backward(rig.block, rig.tape, nullptr, rig.dy.get(), off(rig.dx)), MDLM_ERROR_ARGUMENT,
+                "dx");
     CHECK_OK(rig.backward());
     CHECK(rig.digest() == good);
     Buffer bound(1 << 16);
@@ -204,8 +208,10 @@ TEST_CASE("parameters: indices, boxes, parts, sizes, dtypes") {
         CHECK_FAILS(mdlm_param_info(rig.block, index, &desc), MDLM_ERROR_ARGUMENT, "index");
         CHECK_FAILS(mdlm_param_data(rig.block, index, &data, nullptr), MDLM_ERROR_ARGUMENT, "index");
         CHECK_FAILS(mdlm_param_bind(rig.block, index, nullptr, nullptr), MDLM_ERROR_ARGUMENT, "index");
-        CHECK_FAILS(mdlm_param_write(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
-        CHECK_FAILS(mdlm_param_read(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
+        CHECK_FAILS(mdlm_param_write(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &desc, 4),
+                    MDLM_ERROR_ARGUMENT, "index");
+        CHECK_FAILS(mdlm_param_read(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &desc, 4),
+                    MDLM_ERROR_ARGUMENT, "index");
         CHECK_FAILS(mdlm_param_gather(rig.block, index, 0, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
     }
     CHECK_FAILS(mdlm_param_find(rig.block, "layers.0.no_such_thing", &found), MDLM_ERROR_NOT_FOUND, "no_such_thing");
@@ -213,9 +219,10 @@ TEST_CASE("parameters: indices, boxes, parts, sizes, dtypes") {
     REQUIRE_OK(mdlm_param_find(rig.block, "layers.0.self_attention.linear_qkv.weight", &qkv));
     std::vector<float> host(48 * 16);
     const size_t bytes = host.size() * sizeof(float);
-    const auto read = [&](const char *part, std::vector<int64_t> start, std::vector<int64_t> counts, mdlm_dtype dtype, size_t size) {
-        return mdlm_param_read(rig.block, qkv, part, start.empty() ? nullptr : start.data(), counts.empty() ? nullptr : counts.data(), dtype,
-                               host.data(), size);
+    const auto read = [&](const char *part, std::vector<int64_t> start, std::vector<int64_t> counts, mdlm_dtype dtype,
+                          size_t size) {
+        return mdlm_param_read(rig.block, qkv, part, start.empty() ? nullptr : start.data(),
+                               counts.empty() ? nullptr : counts.data(), dtype, host.data(), size);
     };
     CHECK_OK(read(nullptr, {}, {}, MDLM_DTYPE_F32, bytes));
     CHECK_OK(read("q", {}, {}, MDLM_DTYPE_F32, bytes / 3));
@@ -225,7 +232,8 @@ TEST_CASE("parameters: indices, boxes, parts, sizes, dtypes") {
     CHECK_FAILS(read(nullptr, {}, {}, 99, bytes), MDLM_ERROR_ARGUMENT, "dtype");
     CHECK_FAILS(read("gate", {}, {}, MDLM_DTYPE_F32, bytes), MDLM_ERROR_NOT_FOUND, "gate");
     CHECK_FAILS(read(nullptr, {-1, 0}, {1, 16}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");
-    CHECK_FAILS(read(nullptr, {INT64_MIN, 0}, {}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");  // no count that would fit
+    CHECK_FAILS(read(nullptr, {INT64_MIN, 0}, {}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT,
+                "start");  // no count that would fit
     CHECK_FAILS(read(nullptr, {0, INT64_MAX}, {}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");
     CHECK_FAILS(read(nullptr, {48, 0}, {1, 16}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "start");
     CHECK_FAILS(read(nullptr, {0, 1}, {1, 16}, MDLM_DTYPE_F32, 64), MDLM_ERROR_ARGUMENT, "count");

@@ -9,14 +9,14 @@ using namespace mdlm_test;
 #define CHECK_NULL(call, word) CHECK_FAILS(call, MDLM_ERROR_ARGUMENT, word)
 
 TEST_CASE("init functions: NULL and a size that cannot hold the size") {
-#define TRY_INIT(name)                                                     \
-    do {                                                                   \
-        mdlm_##name v;                                                     \
-        CHECK_NULL(mdlm_##name##_init(nullptr, sizeof v), "NULL");         \
-        CHECK_NULL(mdlm_##name##_init(&v, 0), "struct_size");              \
-        CHECK_NULL(mdlm_##name##_init(&v, sizeof(size_t) - 1), "struct_size"); \
-        CHECK_OK(mdlm_##name##_init(&v, sizeof v));                        \
-        CHECK(v.struct_size == sizeof v);                                  \
+#define TRY_INIT(name)                                                                                                 \
+    do {                                                                                                               \
+        mdlm_##name v;                                                                                                 \
+        CHECK_NULL(mdlm_##name##_init(nullptr, sizeof v), "NULL");                                                     \
+        CHECK_NULL(mdlm_##name##_init(&v, 0), "struct_size");                                                          \
+        CHECK_NULL(mdlm_##name##_init(&v, sizeof(size_t) - 1), "struct_size");                                         \
+        CHECK_OK(mdlm_##name##_init(&v, sizeof v));                                                                    \
+        CHECK(v.struct_size == sizeof v);                                                                              \
     } while (0)
     TRY_INIT(config);
     TRY_INIT(comm_table);
@@ -49,7 +49,8 @@ TEST_CASE("NULL in functions on configs") {
     CHECK_OK(mdlm_config_get(&config, "num_layers", text, sizeof text, nullptr));
     CHECK_NULL(mdlm_config_parse_flags(nullptr, 2, flags, &used), "config");
     CHECK_NULL(mdlm_config_parse_flags(&config, 2, nullptr, &used), "argv");
-    CHECK_FAILS(mdlm_config_parse_flags(&config, 2, flags, &used), MDLM_ERROR_CONFIG, "--num-layers");  // NULL ends argv
+    CHECK_FAILS(mdlm_config_parse_flags(&config, 2, flags, &used), MDLM_ERROR_CONFIG,
+                "--num-layers");  // NULL ends argv
     CHECK_NULL(mdlm_config_parse_flags(&config, 2, flags, nullptr), "used");
     CHECK_NULL(mdlm_config_parse_flags(&config, -1, flags, &used), "argc");
     CHECK(used == 7);
@@ -170,11 +171,15 @@ TEST_CASE("NULL in functions on blocks and parameters") {
     CHECK_OK(mdlm_param_data(rig.block, 0, nullptr, nullptr));
     CHECK_NULL(mdlm_params_init(nullptr, 0), "block");
     CHECK_NULL(mdlm_param_write(nullptr, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values, sizeof values), "block");
-    CHECK_NULL(mdlm_param_write(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values), "host");
+    CHECK_NULL(mdlm_param_write(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values),
+               "host");
     CHECK_NULL(mdlm_param_read(nullptr, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values, sizeof values), "block");
-    CHECK_NULL(mdlm_param_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values), "host");
-    CHECK_NULL(mdlm_param_grad_read(nullptr, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values, sizeof values), "block");
-    CHECK_NULL(mdlm_param_grad_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values), "host");
+    CHECK_NULL(mdlm_param_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values),
+               "host");
+    CHECK_NULL(mdlm_param_grad_read(nullptr, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values, sizeof values),
+               "block");
+    CHECK_NULL(mdlm_param_grad_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values),
+               "host");
     CHECK_NULL(mdlm_param_gather(nullptr, 0, 0, MDLM_DTYPE_F32, values, 64), "block");
     CHECK_NULL(mdlm_param_gather(rig.block, 0, 0, MDLM_DTYPE_F32, nullptr, 64), "host");
     const auto shard_write = [&](mdlm_block *of, void *shard, const void *host) {

@@ -1,4 +1,5 @@
-// Right calls at the wrong moment: STATE (or BUDGET), nothing changed, and the next good step has the bits it should have.
+// Right calls at the wrong moment: STATE (or BUDGET), nothing changed, and the next good step has the bits it should
+// have.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -92,7 +93,9 @@ TEST_CASE("evaluation while a tape is in flight") {
         REQUIRE_OK(rig.forward());
         Buffer y(rig.y.size());
         if (allowed != 0) CHECK_OK(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), nullptr, y.get()));
-        else CHECK_FAILS(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), nullptr, y.get()), MDLM_ERROR_STATE, "evaluate_in_flight");
+        else
+            CHECK_FAILS(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), nullptr, y.get()), MDLM_ERROR_STATE,
+                        "evaluate_in_flight");
         if (allowed != 0) CHECK(std::memcmp(y.get(), rig.y.get(), y.size()) == 0);
         CHECK_OK(rig.backward());
         CHECK(rig.digest() == good);
@@ -117,7 +120,8 @@ TEST_CASE("parameters changed between forward and backward") {
     }
     SUBCASE("written") {
         REQUIRE_OK(rig.forward());
-        CHECK_OK(mdlm_param_write(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, bias.data(), bias.size() * sizeof(float)));
+        CHECK_OK(mdlm_param_write(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, bias.data(),
+                                  bias.size() * sizeof(float)));
     }
     CHECK_FAILS(rig.backward(), MDLM_ERROR_STATE, "param");
     CHECK_FAILS(rig.backward(), MDLM_ERROR_STATE, "param");  // still: nothing changed
@@ -161,7 +165,8 @@ TEST_CASE("a budget of the peak is taken, of one byte less refused, and the rese
     mdlm_tape_destroy(std::exchange(rig.tape, nullptr));
     mdlm_shape shape = rig.shape;
     shape.max_bytes = memory.peak_bytes - 1;
-    CHECK_FAILS(mdlm_block_reserve(rig.block, &shape, nullptr), MDLM_ERROR_BUDGET, std::to_string(memory.peak_bytes).c_str());
+    CHECK_FAILS(mdlm_block_reserve(rig.block, &shape, nullptr), MDLM_ERROR_BUDGET,
+                std::to_string(memory.peak_bytes).c_str());
     REQUIRE_OK(mdlm_block_memory(rig.block, &after));
     CHECK(after.peak_bytes == memory.peak_bytes);
     REQUIRE_OK(mdlm_tape_create(rig.block, &rig.tape));

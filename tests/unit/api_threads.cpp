@@ -1,4 +1,5 @@
-// A second thread inside a context gets BUSY, a destroy from it waits for the call, and a pool of the caller's gives the same bits.
+// A second thread inside a context gets BUSY, a destroy from it waits for the call, and a pool of the caller's gives
+// the same bits.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -11,7 +12,8 @@ using namespace mdlm_test;
 
 namespace {
 
-// A caller's pool: runs the tasks in reverse on the calling thread, and before that, once armed, calls `intrude` from another thread.
+// A caller's pool: runs the tasks in reverse on the calling thread, and before that, once armed, calls `intrude` from
+// another thread.
 struct Intruder {
     void (*intrude)(Intruder &) = nullptr;
     Rig *rig = nullptr;
@@ -141,7 +143,8 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
 }
 
 TEST_CASE("destroy from another thread during a call") {
-    // Each of the handles, and all of them: the call ends well and then everything is freed (the sanitizer build would tell).
+    // Each of the handles, and all of them: the call ends well and then everything is freed (the sanitizer build would
+    // tell).
     for (const int which : {1, 2, 4, 7}) {
         for (const bool in_backward : {false, true}) {
             CAPTURE(which);
@@ -184,8 +187,9 @@ TEST_CASE("many threads hammer one context: each call works or is BUSY") {
             Buffer y(rig.y.size());
             for (int i = 0; i < 50; ++i) {
                 mdlm_memory memory = MDLM_MEMORY_INIT;
-                const mdlm_status s = t % 2 == 0 ? mdlm_block_memory(rig.block, &memory)
-                                                 : mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), nullptr, y.get());
+                const mdlm_status s = t % 2 == 0
+                                          ? mdlm_block_memory(rig.block, &memory)
+                                          : mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), nullptr, y.get());
                 ++(s == MDLM_OK ? worked : s == MDLM_ERROR_BUSY ? busy : other);
             }
         });

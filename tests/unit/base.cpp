@@ -21,13 +21,14 @@ constexpr int64_t most = std::numeric_limits<int64_t>::max();
 double decoded(uint32_t bits, int exponent_bits, int mantissa_bits) {
     const uint32_t mantissa = bits & ((1u << mantissa_bits) - 1), exponent = (bits & 0x7fffu) >> mantissa_bits;
     const int bias = (1 << (exponent_bits - 1)) - 1;
-    const double whole = exponent == 0 ? std::ldexp(double(mantissa), 1 - bias - mantissa_bits)
-                                       : std::ldexp(double(mantissa + (1u << mantissa_bits)), int(exponent) - bias - mantissa_bits);
+    const double whole =
+        exponent == 0 ? std::ldexp(double(mantissa), 1 - bias - mantissa_bits)
+                      : std::ldexp(double(mantissa + (1u << mantissa_bits)), int(exponent) - bias - mantissa_bits);
     return (bits & 0x8000u) != 0 ? -whole : whole;
 }
 
-// For every pair of neighbours: their middle goes to the even one, and the double next to the middle to the side it lies on. A value
-// that is rounded to float on the way fails the latter.
+// For every pair of neighbours: their middle goes to the even one, and the double next to the middle to the side it
+// lies on. A value that is rounded to float on the way fails the latter.
 template <class Round>
 void check_rounding(Round &&round, int exponent_bits, int mantissa_bits) {
     const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
@@ -63,8 +64,8 @@ TEST_CASE("f16: a double is rounded once, to nearest even") {
 
 TEST_CASE("bf16: a float is rounded to nearest even") {
     CHECK(bf16(1.0f).bits == 0x3f80);
-    CHECK(bf16(1.00390625f).bits == 0x3f80);                       // 1 + 2^-8: the middle, to even
-    CHECK(bf16(1.01171875f).bits == 0x3f82);                       // 1 + 3 * 2^-8
+    CHECK(bf16(1.00390625f).bits == 0x3f80);  // 1 + 2^-8: the middle, to even
+    CHECK(bf16(1.01171875f).bits == 0x3f82);  // 1 + 3 * 2^-8
     CHECK(bf16(std::nextafter(1.00390625f, 2.0f)).bits == 0x3f81);
     CHECK(bf16(std::numeric_limits<float>::max()).bits == 0x7f80);
     CHECK(bf16(-0.0f).bits == 0x8000);
@@ -88,7 +89,8 @@ TEST_CASE("bf16 and f16: all bit patterns come back") {
             } else if ((bits & 0x7fffu) == infinity) {
                 wrong += !std::isinf(value) || std::signbit(value) != (bits >> 15 != 0) || out != in;
             } else {
-                wrong += value != decoded(bits, half ? 5 : 8, half ? 10 : 7) || std::signbit(value) != (bits >> 15 != 0) || out != in;
+                wrong += value != decoded(bits, half ? 5 : 8, half ? 10 : 7) ||
+                         std::signbit(value) != (bits >> 15 != 0) || out != in;
             }
         }
     }

@@ -1,4 +1,5 @@
-// What a step means, apart from plans: frozen parameters, smaller shapes in a larger reservation, micro-batches that add up, batch_first.
+// What a step means, apart from plans: frozen parameters, smaller shapes in a larger reservation, micro-batches that
+// add up, batch_first.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -63,10 +64,16 @@ TEST_CASE("freezing some parameters changes nothing for the others, whatever is 
         {"all but one bias", [](const std::string &n) { return n != "layers.1.mlp.linear_fc1.bias"; }},
         {"all norms", [](const std::string &n) { return has(n, "norm"); }},
     };
-    const std::initializer_list<std::pair<const char *, const char *>> none = {{"num_layers", "3"}, {"qk_layernorm", "true"}},
-                                                                       full = {{"num_layers", "3"}, {"qk_layernorm", "true"}, {"recompute_granularity", "full"}},
-                                                                       unit = {{"num_layers", "3"}, {"qk_layernorm", "true"}, {"recompute_granularity", "full"},
-                                                                               {"recompute_method", "uniform"}, {"recompute_num_layers", "3"}};
+    const std::initializer_list<std::pair<const char *, const char *>> none = {{"num_layers", "3"},
+                                                                               {"qk_layernorm", "true"}},
+                                                                       full = {{"num_layers", "3"},
+                                                                               {"qk_layernorm", "true"},
+                                                                               {"recompute_granularity", "full"}},
+                                                                       unit = {{"num_layers", "3"},
+                                                                               {"qk_layernorm", "true"},
+                                                                               {"recompute_granularity", "full"},
+                                                                               {"recompute_method", "uniform"},
+                                                                               {"recompute_num_layers", "3"}};
     Rig whole(none);
     REQUIRE_OK(whole.open());
     REQUIRE_OK(whole.step());
@@ -155,7 +162,8 @@ TEST_CASE("gradients of micro-batches add up, and overwrite_grads begins anew") 
     for (const auto &[name, bytes] : sum)
         for (size_t at = 0; at < bytes.size(); at += 8) {
             double a = 0, b = 0, c = 0;
-            std::memcpy(&a, first.at(name).data() + at, 8), std::memcpy(&b, second.at(name).data() + at, 8), std::memcpy(&c, bytes.data() + at, 8);
+            std::memcpy(&a, first.at(name).data() + at, 8), std::memcpy(&b, second.at(name).data() + at, 8),
+                std::memcpy(&c, bytes.data() + at, 8);
             CHECK(c == doctest::Approx(a + b).epsilon(1e-12));
         }
 }
@@ -169,7 +177,8 @@ TEST_CASE("batch_first moves data and nothing else: the same dropout, the same n
     const auto moved = [&](const void *from, void *to) {
         for (int64_t i = 0; i < s; ++i)
             for (int64_t j = 0; j < n; ++j)
-                std::memcpy(static_cast<double *>(to) + (j * s + i) * h, static_cast<const double *>(from) + (i * n + j) * h, static_cast<size_t>(h) * 8);
+                std::memcpy(static_cast<double *>(to) + (j * s + i) * h,
+                            static_cast<const double *>(from) + (i * n + j) * h, static_cast<size_t>(h) * 8);
     };
     moved(a.x.get(), b.x.get());
     moved(a.dy.get(), b.dy.get());

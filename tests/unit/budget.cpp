@@ -85,7 +85,9 @@ TEST_CASE("budget: too small is BUDGET, and names the smallest that does") {
     mdlm_plan *plan = nullptr;
     c.memory_budget = static_cast<int64_t>(least) - 1;
     CHECK_FAILS(mdlm_plan_create(&c, &shape, &target, &plan), MDLM_ERROR_BUDGET,
-                ("memory_budget = " + std::to_string(least - 1) + ": the smallest in which any plan fits is " + std::to_string(least)).c_str());
+                ("memory_budget = " + std::to_string(least - 1) + ": the smallest in which any plan fits is " +
+                 std::to_string(least))
+                    .c_str());
     CHECK(plan == nullptr);
     c.memory_budget = 1;
     CHECK_FAILS(mdlm_plan_create(&c, &shape, &target, &plan), MDLM_ERROR_BUDGET, std::to_string(least).c_str());
@@ -155,7 +157,8 @@ TEST_CASE("budget: reserve plans by the config, and a plan's JSON needs no budge
 
     rig.config.memory_budget = static_cast<int64_t>(cost.minimum_budget_bytes) - 1;
     rig.open();
-    CHECK_FAILS(mdlm_block_reserve(rig.block, &rig.shape, nullptr), MDLM_ERROR_BUDGET, std::to_string(cost.minimum_budget_bytes).c_str());
+    CHECK_FAILS(mdlm_block_reserve(rig.block, &rig.shape, nullptr), MDLM_ERROR_BUDGET,
+                std::to_string(cost.minimum_budget_bytes).c_str());
 }
 
 TEST_CASE("budget: the frontier is what single budgets give") {
@@ -193,10 +196,12 @@ TEST_CASE("budget: at every budget no setting of Megatron's that fits is faster"
         mdlm_shape shape;
         const char *table;
     };
-    std::vector<Case> cases = {{diffusion(16, 256), shape_of(128, 2), "cpu"}, {diffusion(8, 2048), shape_of(2048, 1), "H100"},
+    std::vector<Case> cases = {{diffusion(16, 256), shape_of(128, 2), "cpu"},
+                               {diffusion(8, 2048), shape_of(2048, 1), "H100"},
                                {diffusion(8, 2048), shape_of(2048, 1, 2), "A100-40GB"}};
     mdlm_config gpt = MDLM_CONFIG_INIT;
-    gpt.num_layers = 12, gpt.hidden_size = 4096, gpt.num_attention_heads = 32, gpt.add_qkv_bias = 1, gpt.params_dtype = MDLM_DTYPE_BF16;
+    gpt.num_layers = 12, gpt.hidden_size = 4096, gpt.num_attention_heads = 32, gpt.add_qkv_bias = 1,
+    gpt.params_dtype = MDLM_DTYPE_BF16;
     gpt.position_embedding_type = MDLM_POSITION_NONE, gpt.attention_backend = MDLM_ATTENTION_UNFUSED;
     cases.push_back({gpt, shape_of(2048, 1), "A100-80GB"});
     gpt.tensor_model_parallel_size = 4;
@@ -208,7 +213,8 @@ TEST_CASE("budget: at every budget no setting of Megatron's that fits is faster"
         std::vector<mdlm_config> settings = {k.config};
         for (uint32_t modules = 1; modules < 64; modules += 3) {
             settings.push_back(k.config);
-            settings.back().recompute_granularity = MDLM_RECOMPUTE_SELECTIVE, settings.back().recompute_modules = modules;
+            settings.back().recompute_granularity = MDLM_RECOMPUTE_SELECTIVE,
+            settings.back().recompute_modules = modules;
         }
         const bool distributes = k.config.tensor_model_parallel_size > 1 && k.config.sequence_parallel == 0;
         for (int64_t n = 1; n <= k.config.num_layers; ++n)
@@ -216,7 +222,8 @@ TEST_CASE("budget: at every budget no setting of Megatron's that fits is faster"
                 for (int32_t d = 0; d <= int32_t{distributes}; ++d) {
                     settings.push_back(k.config);
                     mdlm_config &c = settings.back();
-                    c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = method, c.recompute_num_layers = n;
+                    c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = method,
+                    c.recompute_num_layers = n;
                     c.distribute_saved_activations = d;
                 }
         int64_t faster = 0;
@@ -225,9 +232,9 @@ TEST_CASE("budget: at every budget no setting of Megatron's that fits is faster"
             mdlm_config c = k.config;
             c.memory_budget = static_cast<int64_t>(theirs.memory.peak_bytes);
             const Made ours(c, k.shape, k.table);
-            INFO("granularity ", setting.recompute_granularity, " method ", setting.recompute_method, " layers ", setting.recompute_num_layers,
-                 " modules ", setting.recompute_modules, " budget ", c.memory_budget, " in flight ", k.shape.in_flight, " t ",
-                 k.config.tensor_model_parallel_size);
+            INFO("granularity ", setting.recompute_granularity, " method ", setting.recompute_method, " layers ",
+                 setting.recompute_num_layers, " modules ", setting.recompute_modules, " budget ", c.memory_budget,
+                 " in flight ", k.shape.in_flight, " t ", k.config.tensor_model_parallel_size);
             CHECK(ours.memory.peak_bytes <= theirs.memory.peak_bytes);
             CHECK(ours.cost.extra_ns <= theirs.cost.extra_ns);
             CHECK(ours.cost.optimal == 1);

@@ -20,7 +20,8 @@ TEST_CASE("ranks with other batches") {
             EXPECT_GOOD(batch("batch.seq_length", "8", "4", [](auto &b) { b.seq_length = 4; }));
             EXPECT_GOOD(batch("batch.micro_batch_size", "2", "1", [](auto &b) { b.micro_batch_size = 1; }));
             EXPECT_GOOD(batch("batch.training", "1", "0", [](auto &b) { b.training = 0; }));
-            EXPECT_GOOD(batch("batch.attention_mask_type", "2", "1", [](auto &b) { b.attention_mask_type = MDLM_MASK_NO_MASK; }));
+            EXPECT_GOOD(batch("batch.attention_mask_type", "2", "1",
+                              [](auto &b) { b.attention_mask_type = MDLM_MASK_NO_MASK; }));
             EXPECT_GOOD(batch("batch.seed", "7", "8", [](auto &b) { b.seed = 8; }));
             EXPECT_GOOD(batch("batch.step", "0", "4294967295", [](auto &b) { b.step = UINT32_MAX; }));
             EXPECT_GOOD(batch("batch.micro_batch_index", "0", "65535", [](auto &b) { b.micro_batch_index = 65535; }));
@@ -31,15 +32,18 @@ TEST_CASE("ranks with other batches") {
             EXPECT_OK(m.rig.step());
             const uint64_t good = m.good;
             m.good = m.rig.digest();
-            EXPECT_GOOD(batch("batch.num_documents", "2", "0", [](auto &b) { b.cu_seqlens = nullptr, b.num_documents = 0; }));
-            EXPECT_GOOD(batch("batch.num_documents", "2", "3", [](auto &b) { b.cu_seqlens = three, b.num_documents = 3; }));
-            EXPECT_GOOD(m.differ(forward,
-                                 [&](Rig &rig) {
-                                     mdlm_batch b = rig.batch;
-                                     b.cu_seqlens = also_two;
-                                     return mdlm_block_forward(rig.block, &b, rig.x.get(), rig.tape, rig.y.get());
-                                 },
-                                 MDLM_ERROR_SHAPE, "batch.cu_seqlens"));
+            EXPECT_GOOD(
+                batch("batch.num_documents", "2", "0", [](auto &b) { b.cu_seqlens = nullptr, b.num_documents = 0; }));
+            EXPECT_GOOD(
+                batch("batch.num_documents", "2", "3", [](auto &b) { b.cu_seqlens = three, b.num_documents = 3; }));
+            EXPECT_GOOD(m.differ(
+                forward,
+                [&](Rig &rig) {
+                    mdlm_batch b = rig.batch;
+                    b.cu_seqlens = also_two;
+                    return mdlm_block_forward(rig.block, &b, rig.x.get(), rig.tape, rig.y.get());
+                },
+                MDLM_ERROR_SHAPE, "batch.cu_seqlens"));
             EXPECT_GOOD(m.right());
             m.rig.batch.cu_seqlens = nullptr, m.rig.batch.num_documents = 0;
             EXPECT_OK(mdlm_tape_set_documents(m.rig.tape, m.is_odd() ? also_two : two, 2));
@@ -50,7 +54,8 @@ TEST_CASE("ranks with other batches") {
             m.rig.batch = usual;
             m.good = good;
             // With a tape and without.
-            EXPECT_GOOD(m.differ(forward, [](Rig &rig) { return rig.evaluate(); }, MDLM_ERROR_COMM, "forward with a tape", "1", "0"));
+            EXPECT_GOOD(m.differ(
+                forward, [](Rig &rig) { return rig.evaluate(); }, MDLM_ERROR_COMM, "forward with a tape", "1", "0"));
             return "";
         },
         [](Rig &rig) { rig.shape.max_documents = 3; });
@@ -79,7 +84,8 @@ TEST_CASE("ranks with other shapes: what must be the same, and what need not") {
         EXPECT_GOOD(shape("evaluate_in_flight", "0", "1", [](auto &s) { s.evaluate_in_flight = 1; }));
         EXPECT_GOOD(shape("input_requires_grad", "1", "0", [](auto &s) { s.input_requires_grad = 0; }));
         for (const auto &change : std::initializer_list<std::function<void(mdlm_shape &)>>{
-                 [](auto &s) { s.input_storage = MDLM_INPUT_BORROW; }, [](auto &s) { s.share_scratch = 1; }, [](auto &s) { s.max_bytes = 1 << 30; }}) {
+                 [](auto &s) { s.input_storage = MDLM_INPUT_BORROW; }, [](auto &s) { s.share_scratch = 1; },
+                 [](auto &s) { s.max_bytes = 1 << 30; }}) {
             mdlm_tape_destroy(std::exchange(m.rig.tape, nullptr));
             EXPECT_OK(m.is_odd() ? changed(change)(m.rig) : reserve(m.rig));
             EXPECT_GOOD(m.right());
@@ -97,11 +103,15 @@ TEST_CASE("ranks that go back through other forwards, or otherwise") {
             EXPECT_OK(mdlm_zero_grads(rig.block));
             EXPECT_OK(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), rig.tape, rig.y.get()));
             EXPECT_OK(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), second, rig.y.get()));
-            const Act other = [&](Rig &g) { return mdlm_block_backward(g.block, second, nullptr, g.dy.get(), g.dx.get()); };
+            const Act other = [&](Rig &g) {
+                return mdlm_block_backward(g.block, second, nullptr, g.dy.get(), g.dx.get());
+            };
             EXPECT_GOOD(m.differ(backward, other, MDLM_ERROR_COMM, "forward that the tape holds differs"));
             mdlm_backward_options options = MDLM_BACKWARD_OPTIONS_INIT;
             options.overwrite_grads = 1;
-            EXPECT_GOOD(m.differ(backward, [&](Rig &g) { return g.backward(&options); }, MDLM_ERROR_COMM, "options.overwrite_grads", "0", "1"));
+            EXPECT_GOOD(m.differ(
+                backward, [&](Rig &g) { return g.backward(&options); }, MDLM_ERROR_COMM, "options.overwrite_grads", "0",
+                "1"));
             mdlm_tape_destroy(second);
             EXPECT_OK(rig.backward());
             EXPECT(rig.digest() == m.good);
@@ -132,20 +142,24 @@ TEST_CASE("ranks that make different calls, or call different blocks") {
                     EXPECT(got == MDLM_ERROR_COMM || got == MDLM_ERROR_STATE);
                     EXPECT(!soon.over());
                 } else {
-                    const std::string mine = std::string("calls ") + usual_name, its = std::string("calls ") + other_name;
+                    const std::string mine = std::string("calls ") + usual_name,
+                                      its = std::string("calls ") + other_name;
                     EXPECT_GOOD(m.differ(usual, other, MDLM_ERROR_COMM, "expected the same call on all ranks"));
                     EXPECT(wrong_with(mdlm_last_error(), mine.c_str()) == "");
                     EXPECT(wrong_with(mdlm_last_error(), its.c_str()) == "");
                 }
                 EXPECT_GOOD(m.right());
             }
-        EXPECT_GOOD(m.differ([](Rig &g) { return gather(g, 0); }, [](Rig &g) { return gather(g, 1); }, MDLM_ERROR_COMM, "index", "0", "1"));
-        EXPECT_GOOD(m.differ([](Rig &g) { return gather(g, 1, 0); }, [](Rig &g) { return gather(g, 1, 1); }, MDLM_ERROR_COMM, "gradient", "0", "1"));
+        EXPECT_GOOD(m.differ([](Rig &g) { return gather(g, 0); }, [](Rig &g) { return gather(g, 1); }, MDLM_ERROR_COMM,
+                             "index", "0", "1"));
+        EXPECT_GOOD(m.differ([](Rig &g) { return gather(g, 1, 0); }, [](Rig &g) { return gather(g, 1, 1); },
+                             MDLM_ERROR_COMM, "gradient", "0", "1"));
         mdlm_block *second = nullptr;
         EXPECT_OK(mdlm_block_create(rig.context, &rig.config, &second));
         EXPECT_OK(mdlm_block_reserve(second, &rig.shape, nullptr));
         const Act other = [&](Rig &g) { return mdlm_block_forward(second, &g.batch, g.x.get(), nullptr, g.y.get()); };
-        EXPECT_GOOD(m.differ([](Rig &g) { return g.evaluate(); }, other, MDLM_ERROR_COMM, "block (which of the group's reserves it had)"));
+        EXPECT_GOOD(m.differ([](Rig &g) { return g.evaluate(); }, other, MDLM_ERROR_COMM,
+                             "block (which of the group's reserves it had)"));
         EXPECT_OK(other(rig));
         mdlm_block_destroy(second);
         return "";

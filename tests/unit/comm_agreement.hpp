@@ -1,5 +1,5 @@
-// Ranks that do not want the same: every rank gets an error that names what differs, with both values; nothing has changed, and the right
-// step afterwards has the right bits. One group lives through all of them.
+// Ranks that do not want the same: every rank gets an error that names what differs, with both values; nothing has
+// changed, and the right step afterwards has the right bits. One group lives through all of them.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -10,7 +10,6 @@
 #include "support/rank_rig.hpp"
 
 namespace mdlm_test {
-
 
 using Act = std::function<mdlm_status(Rig &)>;
 
@@ -46,19 +45,22 @@ struct Member {
         EXPECT(!soon.over());
         return "";
     }
-    std::string differ(const Act &usual, const Act &other, mdlm_status status, const std::string &name, const std::string &here,
-                       const std::string &there) {
+    std::string differ(const Act &usual, const Act &other, mdlm_status status, const std::string &name,
+                       const std::string &here, const std::string &there) {
         const std::string first = odd == 0 ? there : here, second = odd == 0 ? here : there;
         return differ(usual, other, status,
-                      name + " differs between ranks: " + first + " on rank 0, " + second + " on rank " + std::to_string(odd == 0 ? 1 : odd));
+                      name + " differs between ranks: " + first + " on rank 0, " + second + " on rank " +
+                          std::to_string(odd == 0 ? 1 : odd));
     }
     // The odd rank gets its own error; the others COMM with its number, its call, and its error.
-    std::string refused(const char *call, const Act &usual, const Act &other, mdlm_status status, const std::string &line) {
+    std::string refused(const char *call, const Act &usual, const Act &other, mdlm_status status,
+                        const std::string &line) {
         const Soon soon;
         mdlm_set_last_error("");
         const mdlm_status got = is_odd() ? other(rig) : usual(rig);
         if (is_odd()) EXPECT_SAID(got, status, line.c_str());
-        const std::string told = "rank " + std::to_string(odd) + " failed in " + call + " with " + mdlm_status_name(status) + ": ";
+        const std::string told =
+            "rank " + std::to_string(odd) + " failed in " + call + " with " + mdlm_status_name(status) + ": ";
         if (!is_odd()) EXPECT_SAID(got, MDLM_ERROR_COMM, told.c_str());
         if (!is_odd()) EXPECT(wrong_with(mdlm_last_error(), line.c_str()) == "");
         EXPECT(!soon.over());
@@ -66,14 +68,16 @@ struct Member {
     }
 };
 
-#define EXPECT_GOOD(call)                                                                                                      \
-    do {                                                                                                                       \
-        const std::string wrong_ = (call);                                                                                     \
-        if (!wrong_.empty()) return std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #call "\n        " + wrong_;   \
+#define EXPECT_GOOD(call)                                                                                              \
+    do {                                                                                                               \
+        const std::string wrong_ = (call);                                                                             \
+        if (!wrong_.empty())                                                                                           \
+            return std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #call "\n        " + wrong_;            \
     } while (0)
 
 // For every odd rank of a pair, and one in the midst of four.
-inline void on_groups(const std::function<std::string(Member &)> &body, const std::function<void(Rig &)> &prepare = [](Rig &) {}) {
+inline void on_groups(
+    const std::function<std::string(Member &)> &body, const std::function<void(Rig &)> &prepare = [](Rig &) {}) {
     for (const auto &group : {std::pair{2, 0}, {2, 1}, {4, 2}}) {
         const int size = group.first, odd = group.second;
         CAPTURE(size);
@@ -92,7 +96,8 @@ inline void on_groups(const std::function<std::string(Member &)> &body, const st
 inline mdlm_status forward(Rig &rig) { return rig.forward(); }
 inline mdlm_status backward(Rig &rig) { return rig.backward(); }
 inline mdlm_status reserve(Rig &rig) { return mdlm_block_reserve(rig.block, &rig.shape, rig.plan); }
-inline mdlm_status gather(Rig &rig, int64_t index = 0, int32_t gradient = 0, mdlm_dtype dtype = MDLM_DTYPE_F32, size_t more = 0) {
+inline mdlm_status gather(Rig &rig, int64_t index = 0, int32_t gradient = 0, mdlm_dtype dtype = MDLM_DTYPE_F32,
+                          size_t more = 0) {
     mdlm_param_desc desc = MDLM_PARAM_DESC_INIT;
     mdlm_param_info(rig.block, index, &desc);
     std::vector<float> host(static_cast<size_t>(desc.full_shape[0] * (desc.ndim == 2 ? desc.full_shape[1] : 1)));

@@ -10,24 +10,56 @@ TEST_CASE("ranks with other configs: each setting is named") {
         const char *key, *here, *there;
         std::vector<std::pair<const char *, const char *>> all;  // on all ranks
     };
-    const std::vector<std::pair<const char *, const char *>> full = {{"recompute_granularity", "full"}, {"recompute_method", "uniform"}, {"recompute_num_layers", "1"}};
+    const std::vector<std::pair<const char *, const char *>> full = {
+        {"recompute_granularity", "full"}, {"recompute_method", "uniform"}, {"recompute_num_layers", "1"}};
     const std::vector<Setting> settings = {
-        {"num_layers", "2", "3", {}}, {"layer_offset", "0", "5", {}}, {"hidden_size", "16", "32", {}}, {"num_attention_heads", "4", "8", {}},
-        {"num_query_groups", "0", "4", {}}, {"kv_channels", "0", "8", {}}, {"ffn_hidden_size", "0", "32", {}}, {"normalization", "LayerNorm", "RMSNorm", {}},
-        {"layernorm_zero_centered_gamma", "0", "1", {}}, {"layernorm_epsilon", "1e-05", "0.001", {}}, {"qk_layernorm", "0", "1", {}},
-        {"final_layernorm", "1", "0", {}}, {"add_bias_linear", "1", "0", {}}, {"add_qkv_bias", "0", "1", {}}, {"activation_func", "gelu", "swiglu", {}},
-        {"position_embedding_type", "rope", "none", {}}, {"rotary_base", "10000", "500", {}}, {"rotary_percent", "1", "0.5", {}},
-        {"rotary_interleaved", "0", "1", {}}, {"use_rope_scaling", "0", "1", {}}, {"rope_scaling_factor", "8", "4", {}},
-        {"rope_low_freq_factor", "1", "2", {}}, {"rope_high_freq_factor", "4", "8", {}}, {"rope_original_max_position", "8192", "64", {}},
-        {"seq_len_interpolation_factor", "1", "2", {}}, {"attention_mask_type", "causal", "no_mask", {}},
-        {"mask_block_size", "2", "4", {{"attention_mask_type", "block_causal"}}}, {"window_left", "-1", "3", {}}, {"window_right", "-1", "3", {}},
-        {"softmax_scale", "0", "0.25", {}}, {"attention_backend", "auto", "unfused", {}}, {"attention_dropout", "0.1", "0.2", {}},
-        {"hidden_dropout", "0.1", "0", {}}, {"batch_first", "0", "1", {}}, {"params_dtype", "f32", "f64", {}},
-        {"grad_dtype", "default", "f32", {}}, {"init_method_std", "0.02", "0.03", {}},
-        {"output_init_std", "0", "0.01", {}}, {"sequence_parallel", "0", "1", {}}, {"recompute_granularity", "none", "selective", {}},
-        {"recompute_method", "uniform", "block", full}, {"recompute_num_layers", "1", "2", full},
-        {"recompute_modules", "layernorm", "mlp", {{"recompute_granularity", "selective"}}}, {"distribute_saved_activations", "0", "1", full},
-        {"cpu_offloading", "1", "0", {}}, {"cpu_offloading_num_layers", "1", "2", {{"cpu_offloading", "1"}}}, {"memory_budget", "0", "1048576", {}},
+        {"num_layers", "2", "3", {}},
+        {"layer_offset", "0", "5", {}},
+        {"hidden_size", "16", "32", {}},
+        {"num_attention_heads", "4", "8", {}},
+        {"num_query_groups", "0", "4", {}},
+        {"kv_channels", "0", "8", {}},
+        {"ffn_hidden_size", "0", "32", {}},
+        {"normalization", "LayerNorm", "RMSNorm", {}},
+        {"layernorm_zero_centered_gamma", "0", "1", {}},
+        {"layernorm_epsilon", "1e-05", "0.001", {}},
+        {"qk_layernorm", "0", "1", {}},
+        {"final_layernorm", "1", "0", {}},
+        {"add_bias_linear", "1", "0", {}},
+        {"add_qkv_bias", "0", "1", {}},
+        {"activation_func", "gelu", "swiglu", {}},
+        {"position_embedding_type", "rope", "none", {}},
+        {"rotary_base", "10000", "500", {}},
+        {"rotary_percent", "1", "0.5", {}},
+        {"rotary_interleaved", "0", "1", {}},
+        {"use_rope_scaling", "0", "1", {}},
+        {"rope_scaling_factor", "8", "4", {}},
+        {"rope_low_freq_factor", "1", "2", {}},
+        {"rope_high_freq_factor", "4", "8", {}},
+        {"rope_original_max_position", "8192", "64", {}},
+        {"seq_len_interpolation_factor", "1", "2", {}},
+        {"attention_mask_type", "causal", "no_mask", {}},
+        {"mask_block_size", "2", "4", {{"attention_mask_type", "block_causal"}}},
+        {"window_left", "-1", "3", {}},
+        {"window_right", "-1", "3", {}},
+        {"softmax_scale", "0", "0.25", {}},
+        {"attention_backend", "auto", "unfused", {}},
+        {"attention_dropout", "0.1", "0.2", {}},
+        {"hidden_dropout", "0.1", "0", {}},
+        {"batch_first", "0", "1", {}},
+        {"params_dtype", "f32", "f64", {}},
+        {"grad_dtype", "default", "f32", {}},
+        {"init_method_std", "0.02", "0.03", {}},
+        {"output_init_std", "0", "0.01", {}},
+        {"sequence_parallel", "0", "1", {}},
+        {"recompute_granularity", "none", "selective", {}},
+        {"recompute_method", "uniform", "block", full},
+        {"recompute_num_layers", "1", "2", full},
+        {"recompute_modules", "layernorm", "mlp", {{"recompute_granularity", "selective"}}},
+        {"distribute_saved_activations", "0", "1", full},
+        {"cpu_offloading", "1", "0", {}},
+        {"cpu_offloading_num_layers", "1", "2", {{"cpu_offloading", "1"}}},
+        {"memory_budget", "0", "1048576", {}},
         {"memory_budget_includes_parameters", "0", "1", {{"memory_budget", "1048576"}}},
         {"total_num_layers", "0", "12", {}}};
     std::set<std::string> keys = {"tensor_model_parallel_size"};  // which the context's group decides
@@ -43,12 +75,14 @@ TEST_CASE("ranks with other configs: each setting is named") {
                 EXPECT_OK(mdlm_config_set(&config, s.key, there != 0 ? s.there : s.here));
                 EXPECT_OK(mdlm_config_get(&config, s.key, texts[there], sizeof texts[there], nullptr));
             }
-            if (std::string(s.key) == "cpu_offloading" && config.cpu_offloading != 0) config.cpu_offloading_num_layers = 1;
+            if (std::string(s.key) == "cpu_offloading" && config.cpu_offloading != 0)
+                config.cpu_offloading_num_layers = 1;
             EXPECT_OK(mdlm_block_create(m.rig.context, &config, &block));
             const Act act = [&](Rig &rig) { return mdlm_block_reserve(block, &rig.shape, nullptr); };
             std::string wrong = m.differ(act, act, MDLM_ERROR_CONFIG, s.key, texts[0], texts[1]);
             mdlm_memory memory = MDLM_MEMORY_INIT;
-            if (wrong.empty()) wrong = wrong_with(mdlm_block_memory(block, &memory), MDLM_ERROR_STATE, "not reserved", s.key);
+            if (wrong.empty())
+                wrong = wrong_with(mdlm_block_memory(block, &memory), MDLM_ERROR_STATE, "not reserved", s.key);
             mdlm_block_destroy(block);
             EXPECT_GOOD(wrong);
         }
@@ -76,17 +110,20 @@ TEST_CASE("ranks with other frozen parameters, plans and devices") {
         for (const int64_t layer : {0, 1}) {
             EXPECT_OK(mdlm_block_plan(m.rig.block, &m.rig.shape, &m.rig.plan));
             if (m.is_odd()) EXPECT_OK(mdlm_plan_set(m.rig.plan, layer, "pre_mlp_layernorm", MDLM_REPLAY));
-            EXPECT_GOOD(m.differ(reserve, reserve, MDLM_ERROR_CONFIG, "plan of layer " + std::to_string(layer) + ": pre_mlp_layernorm", "keep", "replay"));
+            EXPECT_GOOD(m.differ(reserve, reserve, MDLM_ERROR_CONFIG,
+                                 "plan of layer " + std::to_string(layer) + ": pre_mlp_layernorm", "keep", "replay"));
             mdlm_plan_destroy(std::exchange(m.rig.plan, nullptr));
         }
         EXPECT_OK(mdlm_block_plan(m.rig.block, &m.rig.shape, &m.rig.plan));
         if (m.is_odd()) EXPECT_OK(mdlm_plan_set_unit(m.rig.plan, 0, 2));
-        EXPECT_GOOD(m.differ(reserve, reserve, MDLM_ERROR_CONFIG, "plan of layer 0: its unit", "1 from layer 0", "2 from layer 0"));
+        EXPECT_GOOD(m.differ(reserve, reserve, MDLM_ERROR_CONFIG, "plan of layer 0: its unit", "1 from layer 0",
+                             "2 from layer 0"));
         mdlm_plan_destroy(std::exchange(m.rig.plan, nullptr));
         EXPECT_GOOD(m.right());
         m.rig.close();
         if (m.is_odd()) m.rig.desc.device = MDLM_DEVICE_CPU;
-        EXPECT_GOOD(m.differ([](Rig &rig) { return rig.open(); }, [](Rig &rig) { return rig.open(); }, MDLM_ERROR_CONFIG, "desc.device", "1", "0"));
+        EXPECT_GOOD(m.differ([](Rig &rig) { return rig.open(); }, [](Rig &rig) { return rig.open(); },
+                             MDLM_ERROR_CONFIG, "desc.device", "1", "0"));
         m.rig.close();
         m.rig.desc.device = MDLM_DEVICE_REFERENCE;
         EXPECT_OK(m.rig.open());

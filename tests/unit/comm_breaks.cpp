@@ -1,5 +1,6 @@
-// How groups of threads end: ranks that call something else, stay away, abort or leave. Every other rank gets COMM, and on return nothing touches
-// the buffers any more: tests give them back at once, and the build with the address sanitizer would tell.
+// How groups of threads end: ranks that call something else, stay away, abort or leave. Every other rank gets COMM, and
+// on return nothing touches the buffers any more: tests give them back at once, and the build with the address
+// sanitizer would tell.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -12,10 +13,11 @@ using namespace mdlm_test;
 namespace {
 
 // A collective on heap blocks that die as soon as it returns. kind 0 to 2: all_reduce, all_gather, reduce_scatter.
-mdlm_status call(mdlm_comm *comm, int size, int kind, int64_t count, int64_t timeout_ms, mdlm_dtype dtype = MDLM_DTYPE_F32,
-                 mdlm_reduce_op op = MDLM_REDUCE_SUM) {
+mdlm_status call(mdlm_comm *comm, int size, int kind, int64_t count, int64_t timeout_ms,
+                 mdlm_dtype dtype = MDLM_DTYPE_F32, mdlm_reduce_op op = MDLM_REDUCE_SUM) {
     const auto part = static_cast<size_t>(count * 8), whole = part * static_cast<size_t>(size);
-    const std::unique_ptr<char[]> send(new char[kind == 2 ? whole : part]()), recv(new char[kind == 1 ? whole : part]());
+    const std::unique_ptr<char[]> send(new char[kind == 2 ? whole : part]()),
+        recv(new char[kind == 1 ? whole : part]());
     if (kind == 0) return mdlm_comm_all_reduce(comm, send.get(), recv.get(), count, dtype, op, timeout_ms);
     if (kind == 1) return mdlm_comm_all_gather(comm, send.get(), recv.get(), count, dtype, timeout_ms);
     return mdlm_comm_reduce_scatter(comm, send.get(), recv.get(), count, dtype, op, timeout_ms);
@@ -42,8 +44,10 @@ TEST_CASE("ranks that make different calls: all are told which") {
         const char *said;
     };
     const Made usual = {0, 8, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, ""};
-    for (const Made &other : {Made{1, 8, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, "all_gather of 8 f32"}, Made{2, 8, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, "reduce_scatter of 8 f32"},
-                              Made{0, 9, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, "all_reduce of 9 f32"}, Made{0, 8, MDLM_DTYPE_BF16, MDLM_REDUCE_SUM, "all_reduce of 8 bf16"},
+    for (const Made &other : {Made{1, 8, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, "all_gather of 8 f32"},
+                              Made{2, 8, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, "reduce_scatter of 8 f32"},
+                              Made{0, 9, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, "all_reduce of 9 f32"},
+                              Made{0, 8, MDLM_DTYPE_BF16, MDLM_REDUCE_SUM, "all_reduce of 8 bf16"},
                               Made{0, 8, MDLM_DTYPE_F32, MDLM_REDUCE_MAX, "all_reduce (max) of 8 f32"}})
         for (const int size : {2, 3})
             for (int odd = 0; odd < size; ++odd) {
@@ -54,7 +58,8 @@ TEST_CASE("ranks that make different calls: all are told which") {
                     const Soon soon;
                     EXPECT_OK(call(r.comm, size, 0, 5, 60000));
                     const Made &m = r.rank == odd ? other : usual;
-                    EXPECT_FAILS(call(r.comm, size, m.kind, m.count, 60000, m.dtype, m.op), MDLM_ERROR_COMM, other.said);
+                    EXPECT_FAILS(call(r.comm, size, m.kind, m.count, 60000, m.dtype, m.op), MDLM_ERROR_COMM,
+                                 other.said);
                     EXPECT(!soon.over());
                     return is_over(r);
                 });
@@ -150,7 +155,8 @@ TEST_CASE("who has finished the last collective may leave at once") {
 }
 
 TEST_CASE("buffers are the caller's again, whenever a group breaks up") {
-    // Large parts, and an end that comes while ranks are inside them: by a timeout of a millisecond, by an abort, by leaving.
+    // Large parts, and an end that comes while ranks are inside them: by a timeout of a millisecond, by an abort, by
+    // leaving.
     for (int i = 0; i < 27; ++i) {
         CAPTURE(i);
         const int how = i % 3, kind = i / 3 % 3;

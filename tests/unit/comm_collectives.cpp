@@ -69,8 +69,8 @@ uint64_t drawn(const Format &f, int rank, int64_t i) {
     const uint64_t word = random.next(), top = (uint64_t{1} << f.exponent) - 1;
     uint64_t exponent = static_cast<uint64_t>(f.bias()) - 6 + word % 12;
     uint64_t fraction = random.next() & ((uint64_t{1} << f.fraction) - 1);
-    if (i % 89 == 7 && (i / 89 + rank) % 3 == 0) exponent = top, fraction = 0;                                     // infinite
-    if (i % 101 == 5 && (i / 101 + rank) % 4 == 0) exponent = top, fraction = uint64_t{1} << (f.fraction - 1);    // NaN
+    if (i % 89 == 7 && (i / 89 + rank) % 3 == 0) exponent = top, fraction = 0;  // infinite
+    if (i % 101 == 5 && (i / 101 + rank) % 4 == 0) exponent = top, fraction = uint64_t{1} << (f.fraction - 1);  // NaN
     if (i % 13 == 3) exponent = 0, fraction = 0;
     return (word >> 63) << (f.fraction + f.exponent) | exponent << f.fraction | fraction;
 }
@@ -84,18 +84,21 @@ std::vector<char> filled(const Format &f, int rank, int64_t first, int64_t count
     return data;
 }
 
-bool same_number(double a, double b) { return (std::isnan(a) && std::isnan(b)) || (a == b && (a != 0 || std::signbit(a) == std::signbit(b))); }
+bool same_number(double a, double b) {
+    return (std::isnan(a) && std::isnan(b)) || (a == b && (a != 0 || std::signbit(a) == std::signbit(b)));
+}
 
 // Elements [first, first + count) of the reduction are in data, with nothing written behind them.
-std::string check_reduced(const Format &f, mdlm_reduce_op op, const std::vector<char> &data, int64_t first, int64_t count, int size) {
+std::string check_reduced(const Format &f, mdlm_reduce_op op, const std::vector<char> &data, int64_t first,
+                          int64_t count, int size) {
     std::vector<double> parts(static_cast<size_t>(size));
     for (int64_t i = 0; i < count; ++i) {
         for (int r = 0; r < size; ++r) parts[static_cast<size_t>(r)] = value_of(f, drawn(f, r, first + i));
         const double want = expected(f, op, parts), have = value_of(f, bits_at(f, data.data(), i));
         // Of zeros with two signs either is the largest.
         if (same_number(want, have) || (op == MDLM_REDUCE_MAX && want == 0 && have == 0)) continue;
-        return "element " + std::to_string(i) + " of " + std::to_string(count) + ", dtype " + std::to_string(f.dtype) + ", op " +
-               std::to_string(op) + ": " + std::to_string(have) + ", expected " + std::to_string(want);
+        return "element " + std::to_string(i) + " of " + std::to_string(count) + ", dtype " + std::to_string(f.dtype) +
+               ", op " + std::to_string(op) + ": " + std::to_string(have) + ", expected " + std::to_string(want);
     }
     return data[static_cast<size_t>(count * f.bytes)] == 77 ? "" : "written behind the end";
 }
@@ -109,14 +112,16 @@ std::string same_everywhere(mdlm_comm *comm, int size, const std::vector<char> &
     return "";
 }
 
-std::string all_reduce(mdlm_comm *comm, int rank, int size, const Format &f, mdlm_reduce_op op, int64_t count, bool in_place) {
+std::string all_reduce(mdlm_comm *comm, int rank, int size, const Format &f, mdlm_reduce_op op, int64_t count,
+                       bool in_place) {
     const std::vector<char> send = filled(f, rank, 0, count);
     std::vector<char> from = send, to(send.size());
     std::vector<char> &out = in_place ? from : to;
     out.back() = 77;
     EXPECT_OK(mdlm_comm_all_reduce(comm, from.data(), out.data(), count, f.dtype, op, 0));
     EXPECT(in_place || from == send);
-    if (const std::string wrong = check_reduced(f, op, out, 0, count, size); !wrong.empty()) return "all_reduce: " + wrong;
+    if (const std::string wrong = check_reduced(f, op, out, 0, count, size); !wrong.empty())
+        return "all_reduce: " + wrong;
     return same_everywhere(comm, size, out);
 }
 
@@ -132,7 +137,9 @@ std::string reduce_scatter(mdlm_comm *comm, int rank, int size, const Format &f,
 // Bits, which need be no numbers.
 std::string all_gather(mdlm_comm *comm, int rank, int size, const Format &f, int64_t count) {
     const auto bytes = static_cast<size_t>(count * f.bytes);
-    const auto noise = [&](int of, size_t i) { return static_cast<char>(Random(i * 8 + static_cast<size_t>(of)).next()); };
+    const auto noise = [&](int of, size_t i) {
+        return static_cast<char>(Random(i * 8 + static_cast<size_t>(of)).next());
+    };
     std::vector<char> from(bytes + 1), to(bytes * static_cast<size_t>(size) + 1, 77);
     for (size_t i = 0; i < bytes; ++i) from[i] = noise(rank, i);
     EXPECT_OK(mdlm_comm_all_gather(comm, from.data(), to.data(), count, f.dtype, 0));
@@ -155,7 +162,9 @@ std::string mdlm_test::collectives(mdlm_comm *comm, int rank, int size) {
             if (count > 1000 && size > 2 && f.dtype != MDLM_DTYPE_BF16) continue;
             for (const mdlm_reduce_op op : {MDLM_REDUCE_SUM, MDLM_REDUCE_MAX}) {
                 for (const int in_place : {0, 1, 2})  // on no rank, on all, on every other one
-                    if (std::string wrong = all_reduce(comm, rank, size, f, op, count, in_place == 1 || (in_place == 2 && rank % 2 == 0)); !wrong.empty())
+                    if (std::string wrong = all_reduce(comm, rank, size, f, op, count,
+                                                       in_place == 1 || (in_place == 2 && rank % 2 == 0));
+                        !wrong.empty())
                         return wrong;
                 if (std::string wrong = reduce_scatter(comm, rank, size, f, op, count); !wrong.empty()) return wrong;
             }

@@ -12,26 +12,34 @@ using namespace mdlm_test;
 TEST_CASE("arguments of functions on communicators") {
     mdlm_comm *comms[3] = {};
     CHECK_FAILS(mdlm_comm_create_threads(2, nullptr), MDLM_ERROR_ARGUMENT, "out");
-    for (const int32_t size : {0, -1, 1025, INT32_MIN, INT32_MAX}) CHECK_FAILS(mdlm_comm_create_threads(size, comms), MDLM_ERROR_ARGUMENT, "size");
+    for (const int32_t size : {0, -1, 1025, INT32_MIN, INT32_MAX})
+        CHECK_FAILS(mdlm_comm_create_threads(size, comms), MDLM_ERROR_ARGUMENT, "size");
     CHECK(comms[0] == nullptr);
     REQUIRE_OK(mdlm_comm_create_threads(2, comms));
     CHECK(comms[2] == nullptr);
     mdlm_comm *c = comms[0];
     float data[4] = {};
-    CHECK_FAILS(mdlm_comm_all_reduce(nullptr, data, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "comm");
+    CHECK_FAILS(mdlm_comm_all_reduce(nullptr, data, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT,
+                "comm");
     CHECK_FAILS(mdlm_comm_all_gather(nullptr, data, data, 1, MDLM_DTYPE_F32, 1), MDLM_ERROR_ARGUMENT, "comm");
-    CHECK_FAILS(mdlm_comm_reduce_scatter(nullptr, data, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "comm");
-    CHECK_FAILS(mdlm_comm_all_reduce(c, nullptr, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "send");
-    CHECK_FAILS(mdlm_comm_all_reduce(c, data, nullptr, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "recv");
+    CHECK_FAILS(mdlm_comm_reduce_scatter(nullptr, data, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1),
+                MDLM_ERROR_ARGUMENT, "comm");
+    CHECK_FAILS(mdlm_comm_all_reduce(c, nullptr, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT,
+                "send");
+    CHECK_FAILS(mdlm_comm_all_reduce(c, data, nullptr, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT,
+                "recv");
     CHECK_FAILS(mdlm_comm_all_gather(c, nullptr, data, 1, MDLM_DTYPE_F32, 1), MDLM_ERROR_ARGUMENT, "send");
     CHECK_FAILS(mdlm_comm_all_gather(c, data, nullptr, 1, MDLM_DTYPE_F32, 1), MDLM_ERROR_ARGUMENT, "recv");
-    CHECK_FAILS(mdlm_comm_reduce_scatter(c, nullptr, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "send");
-    CHECK_FAILS(mdlm_comm_reduce_scatter(c, data, nullptr, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "recv");
+    CHECK_FAILS(mdlm_comm_reduce_scatter(c, nullptr, data, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT,
+                "send");
+    CHECK_FAILS(mdlm_comm_reduce_scatter(c, data, nullptr, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT,
+                "recv");
     const auto reduce = [&](int64_t count, mdlm_dtype dtype, mdlm_reduce_op op, int64_t timeout_ms) {
         return mdlm_comm_all_reduce(c, data, data, count, dtype, op, timeout_ms);
     };
     CHECK_FAILS(reduce(-1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "count = -1");
-    for (const mdlm_dtype dtype : {0, -1, 5, 99}) CHECK_FAILS(reduce(1, dtype, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "dtype");
+    for (const mdlm_dtype dtype : {0, -1, 5, 99})
+        CHECK_FAILS(reduce(1, dtype, MDLM_REDUCE_SUM, 1), MDLM_ERROR_ARGUMENT, "dtype");
     for (const mdlm_reduce_op op : {-1, 2}) CHECK_FAILS(reduce(1, MDLM_DTYPE_F32, op, 1), MDLM_ERROR_ARGUMENT, "op");
     for (const int64_t ms : {int64_t{-1}, int64_t{INT32_MAX} + 1, INT64_MAX})
         CHECK_FAILS(reduce(1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, ms), MDLM_ERROR_ARGUMENT, "timeout_ms");
@@ -61,7 +69,8 @@ TEST_CASE("a context on a communicator: what is refused") {
     rig.desc.comm_timeout_ms = INT32_MAX;
     CHECK(rig.context == nullptr);
     rig.desc.device = 99;
-    CHECK_FAILS(mdlm_context_create(&rig.desc, &rig.context), MDLM_ERROR_ARGUMENT, "device");  // and has not kept the communicator
+    CHECK_FAILS(mdlm_context_create(&rig.desc, &rig.context), MDLM_ERROR_ARGUMENT,
+                "device");  // and has not kept the communicator
     rig.desc.device = MDLM_DEVICE_REFERENCE;
     REQUIRE_OK(rig.open());
     REQUIRE_OK(rig.step());
@@ -101,7 +110,10 @@ TEST_CASE("communicator, context, block and tape of a rank are destroyed in ever
     std::array<int, 4> order = {0, 1, 2, 3};
     int orders = 0;
     do {
-        CAPTURE(order[0]); CAPTURE(order[1]); CAPTURE(order[2]); CAPTURE(order[3]);
+        CAPTURE(order[0]);
+        CAPTURE(order[1]);
+        CAPTURE(order[2]);
+        CAPTURE(order[3]);
         int destroyed[2] = {};
         const std::string wrong = on_threads(2, [&](Rank &r) -> std::string {
             OwnComm own(r);

@@ -1,5 +1,6 @@
-// Failures inside a forward or backward of a group: a callback, a device, a rank that leaves or is silent. The rank that fails says why, every
-// other one gets COMM, in that call or its next, nothing waits for longer than the timeout, and all can be destroyed.
+// Failures inside a forward or backward of a group: a callback, a device, a rank that leaves or is silent. The rank
+// that fails says why, every other one gets COMM, in that call or its next, nothing waits for longer than the timeout,
+// and all can be destroyed.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -29,12 +30,20 @@ public:
     void linear_wgrad(const mdlm::LinearWgrad &a) override { strike(), WrappedDevice::linear_wgrad(a); }
     void bias_grad(const mdlm::BiasGrad &a) override { strike(), WrappedDevice::bias_grad(a); }
     void qk_norm_rope(const mdlm::QkNormRope &a) override { strike(), WrappedDevice::qk_norm_rope(a); }
-    void qk_norm_rope_backward(const mdlm::QkNormRopeBackward &a) override { strike(), WrappedDevice::qk_norm_rope_backward(a); }
+    void qk_norm_rope_backward(const mdlm::QkNormRopeBackward &a) override {
+        strike(), WrappedDevice::qk_norm_rope_backward(a);
+    }
     void attention_forward(const mdlm::AttentionForward &a) override { strike(), WrappedDevice::attention_forward(a); }
-    void attention_backward(const mdlm::AttentionBackward &a) override { strike(), WrappedDevice::attention_backward(a); }
+    void attention_backward(const mdlm::AttentionBackward &a) override {
+        strike(), WrappedDevice::attention_backward(a);
+    }
     void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override { strike(), WrappedDevice::bias_dropout_add(a); }
-    void activation_forward(const mdlm::ActivationForward &a) override { strike(), WrappedDevice::activation_forward(a); }
-    void activation_backward(const mdlm::ActivationBackward &a) override { strike(), WrappedDevice::activation_backward(a); }
+    void activation_forward(const mdlm::ActivationForward &a) override {
+        strike(), WrappedDevice::activation_forward(a);
+    }
+    void activation_backward(const mdlm::ActivationBackward &a) override {
+        strike(), WrappedDevice::activation_backward(a);
+    }
 
 private:
     void strike() {
@@ -50,7 +59,10 @@ struct Stepped {
 
 Stepped step_with(const std::shared_ptr<mdlm::Comm> &comm, int fail_at, int order) {
     Stepped out;
-    Rig rig{{"recompute_granularity", "full"}, {"sequence_parallel", "1"}, {"qk_layernorm", "1"}, {"tensor_model_parallel_size", "2"}};
+    Rig rig{{"recompute_granularity", "full"},
+            {"sequence_parallel", "1"},
+            {"qk_layernorm", "1"},
+            {"tensor_model_parallel_size", "2"}};
     rig.make_buffers();
     auto device = std::make_unique<FaultyDevice>(mdlm::make_reference_device());
     FaultyDevice &faulty = *device;
@@ -91,7 +103,9 @@ TEST_CASE("a device that fails on one rank, at every kernel of a step") {
         Stepped out[2];
         std::vector<std::thread> threads;
         for (int r = 0; r < 2; ++r)
-            threads.emplace_back([&, r] { out[r] = step_with(comms[static_cast<size_t>(r)], n == INT32_MAX ? n : r == odd ? n : -1, n); });
+            threads.emplace_back([&, r] {
+                out[r] = step_with(comms[static_cast<size_t>(r)], n == INT32_MAX ? n : r == odd ? n : -1, n);
+            });
         for (auto &t : threads) t.join();
         CHECK(!soon.over());
         return std::pair{out[odd], out[1 - odd]};
@@ -152,11 +166,14 @@ TEST_CASE("grad_ready fails on one rank, at each layer") {
                     const mdlm_status status = rig.backward(&options);
                     if (r.rank == odd) EXPECT_SAID(status, MDLM_ERROR_CALLBACK, "the optimizer is not ready");
                     if (r.rank == odd) EXPECT(hook.calls == 3 - layer);
-                    if (r.rank != odd && (status != MDLM_OK || layer > 0)) EXPECT_SAID(status, MDLM_ERROR_COMM, "aborted");
-                    // Whatever it is, the next call of the group is COMM, on all ranks. What needs no other rank still works.
+                    if (r.rank != odd && (status != MDLM_OK || layer > 0))
+                        EXPECT_SAID(status, MDLM_ERROR_COMM, "aborted");
+                    // Whatever it is, the next call of the group is COMM, on all ranks. What needs no other rank still
+                    // works.
                     EXPECT_FAILS(rig.backward(), MDLM_ERROR_COMM, "aborted");
                     EXPECT_FAILS(rig.forward(), MDLM_ERROR_COMM, "aborted");
-                    EXPECT_FAILS(mdlm_param_gather(rig.block, 0, 0, MDLM_DTYPE_F32, rig.x.get(), 64), MDLM_ERROR_COMM, "aborted");
+                    EXPECT_FAILS(mdlm_param_gather(rig.block, 0, 0, MDLM_DTYPE_F32, rig.x.get(), 64), MDLM_ERROR_COMM,
+                                 "aborted");
                     EXPECT_OK(mdlm_zero_grads(rig.block));
                     EXPECT_OK(mdlm_tape_reset(rig.tape));
                     mdlm_tape_destroy(std::exchange(rig.tape, nullptr));
@@ -217,12 +234,13 @@ TEST_CASE("a rank that is silent, before a call and within one") {
                     decltype(silent) &wait;
                     bool done;
                 } payload = {silent, !within};
-                EXPECT_OK(mdlm_context_set_observer(rig.context,
-                                                    [](void *p, const mdlm_op_event *) {
-                                                        auto &s = *static_cast<Silent *>(p);
-                                                        if (!std::exchange(s.done, true)) s.wait();
-                                                    },
-                                                    &payload));
+                EXPECT_OK(mdlm_context_set_observer(
+                    rig.context,
+                    [](void *p, const mdlm_op_event *) {
+                        auto &s = *static_cast<Silent *>(p);
+                        if (!std::exchange(s.done, true)) s.wait();
+                    },
+                    &payload));
                 mdlm_set_last_error("");
                 EXPECT_SAID(rig.forward(), MDLM_ERROR_COMM, "did not come");
                 EXPECT(!soon.over());
@@ -252,11 +270,13 @@ TEST_CASE("after a failure, handles of all ranks are destroyed in any order") {
                 join_group(rigs[i], rank);
                 mdlm_backward_options options = MDLM_BACKWARD_OPTIONS_INIT;
                 if (i == 1) options.grad_ready = [](void *, int64_t) -> mdlm_status { return MDLM_ERROR_STATE; };
-                if (rigs[i].open() == MDLM_OK && rigs[i].forward() == MDLM_OK && rigs[i].backward(&options) != MDLM_OK) ++at_the_end;
+                if (rigs[i].open() == MDLM_OK && rigs[i].forward() == MDLM_OK && rigs[i].backward(&options) != MDLM_OK)
+                    ++at_the_end;
             });
         for (auto &t : threads) t.join();
         CHECK(at_the_end == 2);
-        // The eight handles in an order that differs every time; the build with the address sanitizer sees what is left.
+        // The eight handles in an order that differs every time; the build with the address sanitizer sees what is
+        // left.
         std::vector<std::function<void()>> ends;
         for (Rig &rig : rigs) {
             ends.push_back([&rig] { mdlm_context_destroy(std::exchange(rig.context, nullptr)); });
@@ -264,7 +284,8 @@ TEST_CASE("after a failure, handles of all ranks are destroyed in any order") {
             ends.push_back([&rig] { mdlm_tape_destroy(std::exchange(rig.tape, nullptr)); });
         }
         for (mdlm_comm *comm : comms) ends.push_back([comm] { mdlm_comm_destroy(comm); });
-        for (size_t left = ends.size(), seed = static_cast<size_t>(order) * 7 + 3; left > 0; --left, seed = seed * 5 + 1) {
+        for (size_t left = ends.size(), seed = static_cast<size_t>(order) * 7 + 3; left > 0;
+             --left, seed = seed * 5 + 1) {
             const auto which = static_cast<std::ptrdiff_t>(seed % left);
             ends[static_cast<size_t>(which)]();
             ends.erase(ends.begin() + which);
@@ -285,7 +306,8 @@ TEST_CASE("an observer and a log on one rank only do not matter") {
             }
             EXPECT_OK(rig.open());
             if (with && r.rank == 1)
-                EXPECT_OK(mdlm_context_set_observer(rig.context, [](void *n, const mdlm_op_event *) { ++*static_cast<int *>(n); }, &events));
+                EXPECT_OK(mdlm_context_set_observer(
+                    rig.context, [](void *n, const mdlm_op_event *) { ++*static_cast<int *>(n); }, &events));
             EXPECT_OK(rig.step());
             EXPECT((events > 0 && lines > 0) == (with && r.rank == 1));
             if (!with) plain = rig.digest();

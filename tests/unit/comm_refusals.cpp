@@ -14,10 +14,14 @@ TEST_CASE("one rank's arguments are refused: the others are told why") {
             EXPECT_GOOD(m.refused(name, forward, other, status, line));
             return m.right();
         };
-        EXPECT_GOOD(bad([](Rig &g) { return mdlm_block_forward(g.block, &g.batch, nullptr, g.tape, g.y.get()); }, MDLM_ERROR_ARGUMENT, "x is NULL"));
-        EXPECT_GOOD(bad([](Rig &g) { return mdlm_block_forward(g.block, nullptr, g.x.get(), g.tape, g.y.get()); }, MDLM_ERROR_ARGUMENT, "batch is NULL"));
-        EXPECT_GOOD(bad([&](Rig &g) { return mdlm_block_forward(g.block, &g.batch, g.x.get(), g.tape, off(g.y)); }, MDLM_ERROR_ARGUMENT, "aligned"));
-        EXPECT_GOOD(bad([](Rig &g) { return mdlm_block_forward(g.block, &g.batch, g.x.get(), g.tape, g.x.get()); }, MDLM_ERROR_ARGUMENT, "overlap"));
+        EXPECT_GOOD(bad([](Rig &g) { return mdlm_block_forward(g.block, &g.batch, nullptr, g.tape, g.y.get()); },
+                        MDLM_ERROR_ARGUMENT, "x is NULL"));
+        EXPECT_GOOD(bad([](Rig &g) { return mdlm_block_forward(g.block, nullptr, g.x.get(), g.tape, g.y.get()); },
+                        MDLM_ERROR_ARGUMENT, "batch is NULL"));
+        EXPECT_GOOD(bad([&](Rig &g) { return mdlm_block_forward(g.block, &g.batch, g.x.get(), g.tape, off(g.y)); },
+                        MDLM_ERROR_ARGUMENT, "aligned"));
+        EXPECT_GOOD(bad([](Rig &g) { return mdlm_block_forward(g.block, &g.batch, g.x.get(), g.tape, g.x.get()); },
+                        MDLM_ERROR_ARGUMENT, "overlap"));
         const auto batch = [](const std::function<void(mdlm_batch &)> &change) {
             return [change](Rig &g) {
                 mdlm_batch b = g.batch;
@@ -30,25 +34,38 @@ TEST_CASE("one rank's arguments are refused: the others are told why") {
         EXPECT_GOOD(bad(batch([](auto &b) { b.training = 2; }), MDLM_ERROR_ARGUMENT, "training"));
         EXPECT_OK(rig.forward());
         name = "mdlm_block_backward";
-        const auto bad_backward = [&](const Act &other, mdlm_status status, const char *line) { return m.refused(name, backward, other, status, line); };
-        EXPECT_GOOD(bad_backward([](Rig &g) { return mdlm_block_backward(g.block, nullptr, nullptr, g.dy.get(), g.dx.get()); }, MDLM_ERROR_ARGUMENT, "tape is NULL"));
-        EXPECT_GOOD(bad_backward([](Rig &g) { return mdlm_block_backward(g.block, g.tape, nullptr, nullptr, g.dx.get()); }, MDLM_ERROR_ARGUMENT, "dy is NULL"));
-        EXPECT_GOOD(bad_backward([](Rig &g) { return mdlm_block_backward(g.block, g.tape, nullptr, g.dy.get(), nullptr); }, MDLM_ERROR_ARGUMENT, "dx is NULL"));
+        const auto bad_backward = [&](const Act &other, mdlm_status status, const char *line) {
+            return m.refused(name, backward, other, status, line);
+        };
+        EXPECT_GOOD(
+            bad_backward([](Rig &g) { return mdlm_block_backward(g.block, nullptr, nullptr, g.dy.get(), g.dx.get()); },
+                         MDLM_ERROR_ARGUMENT, "tape is NULL"));
+        EXPECT_GOOD(
+            bad_backward([](Rig &g) { return mdlm_block_backward(g.block, g.tape, nullptr, nullptr, g.dx.get()); },
+                         MDLM_ERROR_ARGUMENT, "dy is NULL"));
+        EXPECT_GOOD(
+            bad_backward([](Rig &g) { return mdlm_block_backward(g.block, g.tape, nullptr, g.dy.get(), nullptr); },
+                         MDLM_ERROR_ARGUMENT, "dx is NULL"));
         mdlm_backward_options options = MDLM_BACKWARD_OPTIONS_INIT;
         options.overwrite_grads = 3;
-        EXPECT_GOOD(bad_backward([&](Rig &g) { return g.backward(&options); }, MDLM_ERROR_ARGUMENT, "overwrite_grads = 3"));
+        EXPECT_GOOD(
+            bad_backward([&](Rig &g) { return g.backward(&options); }, MDLM_ERROR_ARGUMENT, "overwrite_grads = 3"));
         if (m.is_odd()) EXPECT_OK(mdlm_tape_reset(rig.tape));
         EXPECT_GOOD(bad_backward(backward, MDLM_ERROR_STATE, "tape: it is empty"));
         EXPECT_GOOD(m.right());
         name = "mdlm_param_gather";
         const auto bad_gather = [&](const Act &other, mdlm_status status, const char *line) {
-            return m.refused(name, [](Rig &g) { return gather(g); }, other, status, line);
+            return m.refused(
+                name, [](Rig &g) { return gather(g); }, other, status, line);
         };
         EXPECT_GOOD(bad_gather([](Rig &g) { return gather(g, 0, 2); }, MDLM_ERROR_ARGUMENT, "gradient = 2"));
         EXPECT_GOOD(bad_gather([](Rig &g) { return gather(g, 0, 0, 9); }, MDLM_ERROR_ARGUMENT, "dtype = 9"));
-        EXPECT_GOOD(bad_gather([](Rig &g) { return gather(g, 0, 0, MDLM_DTYPE_F32, 4); }, MDLM_ERROR_ARGUMENT, "bytes"));
-        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 0, 0, MDLM_DTYPE_F32, nullptr, 4); }, MDLM_ERROR_ARGUMENT, "host is NULL"));
-        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 999, 0, MDLM_DTYPE_F32, g.x.get(), 4); }, MDLM_ERROR_ARGUMENT, "index"));
+        EXPECT_GOOD(
+            bad_gather([](Rig &g) { return gather(g, 0, 0, MDLM_DTYPE_F32, 4); }, MDLM_ERROR_ARGUMENT, "bytes"));
+        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 0, 0, MDLM_DTYPE_F32, nullptr, 4); },
+                               MDLM_ERROR_ARGUMENT, "host is NULL"));
+        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 999, 0, MDLM_DTYPE_F32, g.x.get(), 4); },
+                               MDLM_ERROR_ARGUMENT, "index"));
         name = "mdlm_block_reserve";
         if (!m.is_odd()) mdlm_tape_destroy(std::exchange(rig.tape, nullptr));
         EXPECT_GOOD(m.refused(name, reserve, reserve, MDLM_ERROR_STATE, "tapes of the last reservation exist"));
@@ -60,9 +77,12 @@ TEST_CASE("one rank's arguments are refused: the others are told why") {
                 return mdlm_block_reserve(g.block, &s, nullptr);
             };
         };
-        EXPECT_GOOD(m.refused(name, reserve, shape([](auto &s) { s.max_bytes = 64; }), MDLM_ERROR_BUDGET, "max_bytes = 64"));
+        EXPECT_GOOD(
+            m.refused(name, reserve, shape([](auto &s) { s.max_bytes = 64; }), MDLM_ERROR_BUDGET, "max_bytes = 64"));
         EXPECT_GOOD(m.refused(name, reserve, shape([](auto &s) { s.seq_length = 0; }), MDLM_ERROR_SHAPE, "seq_length"));
-        EXPECT_GOOD(m.refused(name, reserve, [](Rig &g) { return mdlm_block_reserve(g.block, nullptr, nullptr); }, MDLM_ERROR_ARGUMENT, "shape is NULL"));
+        EXPECT_GOOD(m.refused(
+            name, reserve, [](Rig &g) { return mdlm_block_reserve(g.block, nullptr, nullptr); }, MDLM_ERROR_ARGUMENT,
+            "shape is NULL"));
         return "";
     });
 }

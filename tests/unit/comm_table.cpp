@@ -1,4 +1,5 @@
-// Communicators of the caller's own functions: what they are given, what becomes of their errors, and when they are let go.
+// Communicators of the caller's own functions: what they are given, what becomes of their errors, and when they are let
+// go.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -11,7 +12,8 @@ using namespace mdlm_test;
 
 namespace {
 
-// A life of a block up to the first failure; "" when the statuses are as failing says, the line has word in it, and all can be destroyed.
+// A life of a block up to the first failure; "" when the statuses are as failing says, the line has word in it, and all
+// can be destroyed.
 std::string step_on(Rank &r, bool failing, const char *word, const char *sequence_parallel, int64_t timeout_ms = 60000,
                     const char *or_word = nullptr) {
     Rig rig{{"recompute_granularity", "full"}, {"qk_layernorm", "1"}, {"sequence_parallel", sequence_parallel}};
@@ -27,7 +29,8 @@ std::string step_on(Rank &r, bool failing, const char *word, const char *sequenc
     if (or_word != nullptr && std::strstr(mdlm_last_error(), or_word) != nullptr) word = or_word;
     EXPECT_SAID(status, MDLM_ERROR_COMM, word);
     // The group is over: whatever is called next says so, and does not wait.
-    if (rig.block != nullptr) EXPECT_FAILS(mdlm_block_reserve(rig.block, &rig.shape, nullptr), MDLM_ERROR_COMM, "abort");
+    if (rig.block != nullptr)
+        EXPECT_FAILS(mdlm_block_reserve(rig.block, &rig.shape, nullptr), MDLM_ERROR_COMM, "abort");
     EXPECT(!soon.over());
     return "";
 }
@@ -114,7 +117,9 @@ TEST_CASE("the caller's function fails, at every call of a step") {
                 if (r.rank == n % 2) own.fail_at = n;
                 if (n % 3 == 1) own.text = nullptr;
                 EXPECT_OK(own.take());
-                const char *word = r.rank != n % 2 ? "abort" : n % 3 == 1 ? "12345 (unknown status)" : "the wire is cut";
+                const char *word = r.rank != n % 2 ? "abort"
+                                   : n % 3 == 1    ? "12345 (unknown status)"
+                                                   : "the wire is cut";
                 std::string bad = step_on(r, true, word, sequence_parallel);
                 EXPECT(own.aborts == 1);
                 return bad;
@@ -142,7 +147,8 @@ TEST_CASE("without an abort of the caller's, the others wait for their timeout")
     CHECK(wrong == "");
 }
 
-TEST_CASE("a second collective at once is BUSY, from another thread and from the function itself, and the first goes on") {
+TEST_CASE(
+    "a second collective at once is BUSY, from another thread and from the function itself, and the first goes on") {
     const std::string wrong = on_threads(2, [&](Rank &r) -> std::string {
         OwnComm own(r);
         std::string seen = "not called";

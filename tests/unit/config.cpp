@@ -115,7 +115,8 @@ TEST_CASE("config: every key round-trips") {
             CHECK(get(c, s.key) == value);
             REQUIRE(mdlm_config_set(&c, s.key, initial.c_str()) == MDLM_OK);  // the default, even where it is "not set"
             const mdlm_config fresh = MDLM_CONFIG_INIT;
-            for (int32_t k = 0; k < mdlm_config_key_count(); ++k) CHECK(get(c, mdlm_config_key(k)) == get(fresh, mdlm_config_key(k)));
+            for (int32_t k = 0; k < mdlm_config_key_count(); ++k)
+                CHECK(get(c, mdlm_config_key(k)) == get(fresh, mdlm_config_key(k)));
             REQUIRE(mdlm_config_set(&all, s.key, value) == MDLM_OK);
         }
     }
@@ -133,9 +134,9 @@ TEST_CASE("config: init is the INIT macro, and defaults are valid once the sizes
     const mdlm_config macro = MDLM_CONFIG_INIT;
     CHECK(c.struct_size == sizeof c);
     for (const Sample &s : samples) CHECK(get(c, s.key) == get(macro, s.key));
-    CHECK(reasons(c) ==
-          "num_layers is not set: expected an integer in 1 .. 4096; hidden_size is not set: expected an integer in 1 .. 16777216; "
-          "num_attention_heads is not set: expected an integer in 1 .. 65536");
+    CHECK(reasons(c) == "num_layers is not set: expected an integer in 1 .. 4096; hidden_size is not set: expected an "
+                        "integer in 1 .. 16777216; "
+                        "num_attention_heads is not set: expected an integer in 1 .. 65536");
     CHECK(reasons(small()) == "");
 }
 
@@ -168,7 +169,8 @@ TEST_CASE("config: values as people write them") {
 
 TEST_CASE("config: values that cannot be read, with the exact line") {
     CHECK(refused("num_layers", "four") == "num_layers = \"four\": expected an integer in 1 .. 4096");
-    for (const char *text : {"", " 4", "4 ", "+4", "4.0", "0x4", "4097", "-1", "99999999999999999999"}) refused("num_layers", text);
+    for (const char *text : {"", " 4", "4 ", "+4", "4.0", "0x4", "4097", "-1", "99999999999999999999"})
+        refused("num_layers", text);
     CHECK(refused("mask_block_size", "2147483648") == "mask_block_size = \"2147483648\": expected an integer >= 0");
     CHECK(refused("hidden_dropout", "1") == "hidden_dropout = \"1\": expected a number in [0, 1)");
     for (const char *text : {"nan", "-nan", "inf", "-0.1", "0,5", "0.5f", "1e999", ""}) refused("hidden_dropout", text);
@@ -183,9 +185,11 @@ TEST_CASE("config: values that cannot be read, with the exact line") {
     CHECK(refused("attention_mask_type", "padding") ==
           "attention_mask_type = \"padding\": expected one of no_mask, causal, block_causal");
     CHECK(refused("recompute_modules", "core_attn,moe") ==
-          "recompute_modules: no module is called \"moe\": expected default, or some joined by commas or blanks of core_attn, qkv, "
+          "recompute_modules: no module is called \"moe\": expected default, or some joined by commas or blanks of "
+          "core_attn, qkv, "
           "qk_norm_rope, layernorm, mlp_act, mlp");
-    for (const char *text : {"", ",", " ", "qkv;mlp", "qkv, moe", "default,qkv", "1"}) refused("recompute_modules", text);
+    for (const char *text : {"", ",", " ", "qkv;mlp", "qkv, moe", "default,qkv", "1"})
+        refused("recompute_modules", text);
 
     mdlm_config c = small();
     CHECK(mdlm_config_set(&c, "vocab_size", "1") == MDLM_ERROR_NOT_FOUND);
@@ -247,13 +251,46 @@ TEST_CASE("config: a file of keys and values as the golden cases have them") {
 }
 
 TEST_CASE("flags: Megatron's spellings") {
-    const Parsed p = flags({"--num-layers", "24", "--hidden-size=1024", "--num-attention-heads", "16", "--group-query-attention",
-                            "--num-query-groups", "4", "--kv-channels", "64", "--normalization", "RMSNorm", "--norm-epsilon", "1e-6",
-                            "--apply-layernorm-1p", "--disable-bias-linear", "--add-qkv-bias", "--swiglu", "--qk-layernorm",
-                            "--use-rope-scaling", "--rotary-interleaved", "--rotary-seq-len-interpolation-factor", "2", "--window-left",
-                            "-1", "--bf16", "--accumulate-allreduce-grads-in-fp32", "--tensor-model-parallel-size", "2",
-                            "--sequence-parallel", "--recompute-activations", "--recompute-modules", "core_attn", "mlp", "--use-flash-attn",
-                            "--attention-dropout", "0.1", "--cpu-offloading=true", "--cpu-offloading-num-layers", "3"});
+    const Parsed p = flags({"--num-layers",
+                            "24",
+                            "--hidden-size=1024",
+                            "--num-attention-heads",
+                            "16",
+                            "--group-query-attention",
+                            "--num-query-groups",
+                            "4",
+                            "--kv-channels",
+                            "64",
+                            "--normalization",
+                            "RMSNorm",
+                            "--norm-epsilon",
+                            "1e-6",
+                            "--apply-layernorm-1p",
+                            "--disable-bias-linear",
+                            "--add-qkv-bias",
+                            "--swiglu",
+                            "--qk-layernorm",
+                            "--use-rope-scaling",
+                            "--rotary-interleaved",
+                            "--rotary-seq-len-interpolation-factor",
+                            "2",
+                            "--window-left",
+                            "-1",
+                            "--bf16",
+                            "--accumulate-allreduce-grads-in-fp32",
+                            "--tensor-model-parallel-size",
+                            "2",
+                            "--sequence-parallel",
+                            "--recompute-activations",
+                            "--recompute-modules",
+                            "core_attn",
+                            "mlp",
+                            "--use-flash-attn",
+                            "--attention-dropout",
+                            "0.1",
+                            "--cpu-offloading=true",
+                            "--cpu-offloading-num-layers",
+                            "3"});
     REQUIRE(p.status == MDLM_OK);
     CHECK(p.used == 40);
     CHECK(p.config.num_layers == 24);
@@ -309,8 +346,8 @@ TEST_CASE("flags: stops at what is not ours, and a bad value changes nothing") {
     CHECK(flags({}).used == 0);
     CHECK(flags({"--seq-length", "2048"}).used == 0);
     CHECK(flags({"--swiglu", "--untie-embeddings-and-output-weights", "--bf16"}).used == 1);
-    for (const char *word : {"--no-position-embedding", "--no-num-layers", "--num_layers", "-num-layers", "num-layers", "--", "", "--no-",
-                             "--no-qk-layernorm=true"})
+    for (const char *word : {"--no-position-embedding", "--no-num-layers", "--num_layers", "-num-layers", "num-layers",
+                             "--", "", "--no-", "--no-qk-layernorm=true"})
         CHECK(flags({word, "3"}).used == 0);
 
     const auto bad = [](std::vector<const char *> words, const char *text) {
@@ -339,7 +376,8 @@ TEST_CASE("flags: stops at what is not ours, and a bad value changes nothing") {
 }
 
 TEST_CASE("flags: booleans have a value behind them, or none") {
-    for (const auto &[word, value] : {std::pair<const char *, int>{"0", 0}, {"false", 0}, {"False", 0}, {"1", 1}, {"true", 1}, {"TRUE", 1}}) {
+    for (const auto &[word, value] :
+         {std::pair<const char *, int>{"0", 0}, {"false", 0}, {"False", 0}, {"1", 1}, {"true", 1}, {"TRUE", 1}}) {
         INFO(word);
         for (int32_t i = 0; i < mdlm_config_key_count(); ++i) {
             const std::string key = mdlm_config_key(i), initial = get(small(), key.c_str());
@@ -366,10 +404,14 @@ TEST_CASE("flags: booleans have a value behind them, or none") {
 }
 
 TEST_CASE("flags: of two that exclude each other neither wins") {
-    for (const auto &[one, other] : {std::pair<const char *, const char *>{"--bf16", "--fp16"}, {"--swiglu", "--squared-relu"}}) {
+    for (const auto &[one, other] :
+         {std::pair<const char *, const char *>{"--bf16", "--fp16"}, {"--swiglu", "--squared-relu"}}) {
         const std::string text = std::string(one) + " and " + other + ": expected one of them, seen both";
         // Next to each other, and with a word between that the caller takes: the first call sees it.
-        for (const auto &words : {std::vector<const char *>{one, other}, {other, one}, {one, "--lr", "1e-4", other}, {other, "--lr", "1e-4", "--qk-layernorm", one, "1"}}) {
+        for (const auto &words : {std::vector<const char *>{one, other},
+                                  {other, one},
+                                  {one, "--lr", "1e-4", other},
+                                  {other, "--lr", "1e-4", "--qk-layernorm", one, "1"}}) {
             const Parsed p = flags(words);
             CHECK(p.status == MDLM_ERROR_CONFIG);
             CHECK(p.used == -7);
@@ -389,7 +431,12 @@ TEST_CASE("flags: of two that exclude each other neither wins") {
 
 TEST_CASE("flags: lists of modules with blanks or commas, and no unknown one") {
     constexpr uint32_t both = MDLM_MODULE_CORE_ATTN | MDLM_MODULE_MLP;
-    for (const auto &words : {std::vector<const char *>{"core_attn", "mlp"}, {"core_attn,mlp"}, {"core_attn, mlp"}, {"core_attn mlp"}, {"core_attn,", "mlp"}, {"mlp", "core_attn", "mlp"}}) {
+    for (const auto &words : {std::vector<const char *>{"core_attn", "mlp"},
+                              {"core_attn,mlp"},
+                              {"core_attn, mlp"},
+                              {"core_attn mlp"},
+                              {"core_attn,", "mlp"},
+                              {"mlp", "core_attn", "mlp"}}) {
         std::vector<const char *> all = {"--recompute-modules"};
         all.insert(all.end(), words.begin(), words.end());
         all.push_back("--bf16");
@@ -398,12 +445,17 @@ TEST_CASE("flags: lists of modules with blanks or commas, and no unknown one") {
         CHECK(p.used == static_cast<int>(all.size()));
         CHECK(p.config.recompute_modules == both);
     }
-    const char *known = "expected default, or some joined by commas or blanks of core_attn, qkv, qk_norm_rope, layernorm, mlp_act, mlp";
-    for (const auto &words : {std::vector<const char *>{"--recompute-modules", "mlp", "moe", "mla_up_proj", "layernorm"}, {"--recompute-modules", "mlp,moe"}, {"--recompute-modules=moe"}}) {
+    const char *known =
+        "expected default, or some joined by commas or blanks of core_attn, qkv, qk_norm_rope, layernorm, mlp_act, mlp";
+    for (const auto &words :
+         {std::vector<const char *>{"--recompute-modules", "mlp", "moe", "mla_up_proj", "layernorm"},
+          {"--recompute-modules", "mlp,moe"},
+          {"--recompute-modules=moe"}}) {
         const Parsed p = flags(words);
         CHECK(p.status == MDLM_ERROR_CONFIG);
         CHECK(p.config.recompute_modules == 0);
-        CHECK(std::string(mdlm_last_error()) == std::string("recompute_modules: no module is called \"moe\": ") + known);
+        CHECK(std::string(mdlm_last_error()) ==
+              std::string("recompute_modules: no module is called \"moe\": ") + known);
     }
     CHECK(flags({"--recompute-modules=mlp", "moe"}).used == 1);  // with "=" the list is that word
     CHECK(refused("recompute_modules", ",") == std::string("recompute_modules = \",\": ") + known);
@@ -420,10 +472,12 @@ TEST_CASE("flags: windows, masks and offloading as Megatron has them") {
     }
     CHECK(flags({"--window-size=-1,3"}).config.window_left == -1);
     CHECK(flags({"--window-size", "-1,-1"}).config.window_right == -1);
-    for (const char *text : {"", "127", "127,", ",0", "127,0,1", "127,-2", "-2,0", "(127,0", "a,b", "1;2", "99999999999999999999,0"}) {
+    for (const char *text :
+         {"", "127", "127,", ",0", "127,0,1", "127,-2", "-2,0", "(127,0", "a,b", "1;2", "99999999999999999999,0"}) {
         const Parsed p = flags({"--window-size", text});
         CHECK(p.status == MDLM_ERROR_CONFIG);
-        CHECK(std::string(mdlm_last_error()) == "--window-size = \"" + std::string(text) + "\": expected two integers >= -1, as 127,0 or (127,0)");
+        CHECK(std::string(mdlm_last_error()) ==
+              "--window-size = \"" + std::string(text) + "\": expected two integers >= -1, as 127,0 or (127,0)");
         CHECK(p.config.window_left == -1);
     }
     const Parsed causal = flags({"--attention-mask-type", "no_mask", "--attention-mask-type", "causal_bottom_right"});
@@ -441,19 +495,29 @@ TEST_CASE("flags: windows, masks and offloading as Megatron has them") {
 
 TEST_CASE("config: bytes as text") {
     mdlm_config c = MDLM_CONFIG_INIT;
-    for (const auto &[text, bytes] : {std::pair<const char *, int64_t>{"0", 0}, {"1048577", 1048577}, {"40GiB", int64_t{40} << 30}, {"40 GB", 40000000000},
-                                      {"1.5KiB", 1536}, {"0.1 MB", 100000}, {"7B", 7}, {"2tib", int64_t{2} << 40}, {"8388607TiB", int64_t{8388607} << 40},
-                                      {"1.000000001GB", 1000000001}, {"9223372036854775807", INT64_MAX}}) {
+    for (const auto &[text, bytes] : {std::pair<const char *, int64_t>{"0", 0},
+                                      {"1048577", 1048577},
+                                      {"40GiB", int64_t{40} << 30},
+                                      {"40 GB", 40000000000},
+                                      {"1.5KiB", 1536},
+                                      {"0.1 MB", 100000},
+                                      {"7B", 7},
+                                      {"2tib", int64_t{2} << 40},
+                                      {"8388607TiB", int64_t{8388607} << 40},
+                                      {"1.000000001GB", 1000000001},
+                                      {"9223372036854775807", INT64_MAX}}) {
         const std::string given = text;
         INFO(given);
         REQUIRE(mdlm_config_set(&c, "memory_budget", text) == MDLM_OK);
         CHECK(c.memory_budget == bytes);
     }
-    for (const char *text : {"", "-1", "GiB", "4 0", "1.5", "1.GB", ".5GB", "1.0000000001GB", "8388608TiB", "9223372036854775808", "40GiBs", "1e9", "4  GB"}) {
+    for (const char *text : {"", "-1", "GiB", "4 0", "1.5", "1.GB", ".5GB", "1.0000000001GB", "8388608TiB",
+                             "9223372036854775808", "40GiBs", "1e9", "4  GB"}) {
         INFO(text);
         CHECK(mdlm_config_set(&c, "memory_budget", text) == MDLM_ERROR_CONFIG);
         CHECK(std::string(mdlm_last_error()) ==
-              "memory_budget = \"" + std::string(text) + "\": expected bytes >= 0, a number alone or with KB, KiB, MB, MiB, GB, GiB, TB or TiB");
+              "memory_budget = \"" + std::string(text) +
+                  "\": expected bytes >= 0, a number alone or with KB, KiB, MB, MiB, GB, GiB, TB or TiB");
     }
     CHECK(c.memory_budget == INT64_MAX);
     const char *words[] = {"--memory-budget", "40GiB", "--memory-budget-includes-parameters"};

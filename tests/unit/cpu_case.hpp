@@ -15,7 +15,8 @@
 
 namespace mdlm_test {
 
-// Memory as the arena gives it: aligned to 256, and `shift` granules further; its end is exact, so that a sanitizer sees each step outside.
+// Memory as the arena gives it: aligned to 256, and `shift` granules further; its end is exact, so that a sanitizer
+// sees each step outside.
 class Block {
 public:
     Block(mdlm::DType type, int64_t count, int shift) : type_(type), count_(count), shift_(256 * size_t(shift)) {
@@ -41,7 +42,8 @@ private:
 // What a case sees: a device, fresh inputs that are the same for every device, and outputs that are compared.
 class Run {
 public:
-    Run(mdlm::Device &device, mdlm::Device &reference, int shift) : device(device), reference(reference), shift_(shift) {}
+    Run(mdlm::Device &device, mdlm::Device &reference, int shift)
+        : device(device), reference(reference), shift_(shift) {}
     mdlm::Device &device;
     mdlm::Device &reference;  // makes inputs that must be consistent
 
@@ -93,27 +95,31 @@ struct Devices {
     std::unique_ptr<mdlm::Device> reference = mdlm::make_reference_device();
     std::vector<std::unique_ptr<mdlm::Device>> cpus;
     explicit Devices(mdlm_matmul matmul = MDLM_MATMUL_AUTO) {
-        for (const int32_t threads : {1, 2, 3, 5}) cpus.push_back(mdlm::make_cpu_device(mdlm::make_own_pool(threads), matmul));
+        for (const int32_t threads : {1, 2, 3, 5})
+            cpus.push_back(mdlm::make_cpu_device(mdlm::make_own_pool(threads), matmul));
         cpus.push_back(mdlm::make_cpu_device(reverse_pool(), matmul));
     }
 };
 
-// Close to the reference: within `units` of 1e-6 of the largest value for float outputs, 2 units in its last place for bf16.
+// Close to the reference: within `units` of 1e-6 of the largest value for float outputs, 2 units in its last place for
+// bf16.
 inline void check_close(Block &seen, Block &expected, double units) {
     double largest = 0.0, worst = 0.0;
     for (int64_t i = 0; i < expected.count(); ++i)
         if (std::isfinite(expected[i])) largest = std::max(largest, std::fabs(expected[i]));
     for (int64_t i = 0; i < expected.count(); ++i) {
         if (seen[i] == expected[i]) continue;  // infinities too
-        worst = std::isfinite(seen[i]) && std::isfinite(expected[i]) ? std::max(worst, std::fabs(seen[i] - expected[i])) : INFINITY;
+        worst = std::isfinite(seen[i]) && std::isfinite(expected[i]) ? std::max(worst, std::fabs(seen[i] - expected[i]))
+                                                                     : INFINITY;
         if (!std::isfinite(worst)) break;
     }
     const double ulp = largest == 0.0 ? 0.0 : std::ldexp(1.0, std::ilogb(largest) - 7);
     CHECK(worst <= (seen.type() == mdlm::DType::bf16 ? 2.0 * ulp : units * 1e-6 * std::max(largest, 1e-3)));
 }
 
-// The same, row by row: where the reference has NaN or an infinity, so has the device; finite values are within `part` of the row's largest
-// (bf16: 2 units in its last place), so that a row of huge values hides no other, or within `floor`.
+// The same, row by row: where the reference has NaN or an infinity, so has the device; finite values are within `part`
+// of the row's largest (bf16: 2 units in its last place), so that a row of huge values hides no other, or within
+// `floor`.
 inline void check_rows(Block &seen, Block &expected, double part, double floor = 1e-36) {
     const int64_t length = expected.row != 0 ? expected.row : expected.count();
     int64_t wrong = -1;
@@ -130,7 +136,8 @@ inline void check_rows(Block &seen, Block &expected, double part, double floor =
         }
     }
     if (wrong < 0) return;
-    FAIL_CHECK("element " << wrong << " of " << expected.count() << ", row of " << length << ": expected " << expected[wrong] << ", got " << seen[wrong]);
+    FAIL_CHECK("element " << wrong << " of " << expected.count() << ", row of " << length << ": expected "
+                          << expected[wrong] << ", got " << seen[wrong]);
 }
 
 using Compare = std::function<void(Block &seen, Block &expected)>;

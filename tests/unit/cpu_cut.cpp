@@ -10,11 +10,14 @@ using namespace mdlm::cpu;
 
 namespace {
 
-constexpr std::pair<int64_t, int64_t> products[] = {{1, 1},       {17, 40},     {128, 256},   {1024, 1024}, {2048, 1024},   {2048, 3072},
-                                                    {2048, 6144}, {3072, 1024}, {4096, 1536}, {769, 513},   {16384, 16384}, {1, 100000}};
+constexpr std::pair<int64_t, int64_t> products[] = {{1, 1},       {17, 40},     {128, 256},     {1024, 1024},
+                                                    {2048, 1024}, {2048, 3072}, {2048, 6144},   {3072, 1024},
+                                                    {4096, 1536}, {769, 513},   {16384, 16384}, {1, 100000}};
 
 double idle(int64_t m, int64_t n, const Cut &cut, int32_t workers) {
-    return static_cast<double>(done_after(m, n, cut, workers)) * workers / (static_cast<double>(m) * static_cast<double>(n)) - 1.0;
+    return static_cast<double>(done_after(m, n, cut, workers)) * workers /
+               (static_cast<double>(m) * static_cast<double>(n)) -
+           1.0;
 }
 
 }  // namespace
@@ -46,7 +49,9 @@ TEST_CASE("the busiest worker's share of a large product is nearly even") {
 }
 
 TEST_CASE("small products are not cut into crumbs, yet every worker gets one") {
-    const auto tiles = [](int64_t m, int64_t n, const Cut &cut) { return ((m + cut.rows - 1) / cut.rows) * ((n + cut.columns - 1) / cut.columns); };
+    const auto tiles = [](int64_t m, int64_t n, const Cut &cut) {
+        return ((m + cut.rows - 1) / cut.rows) * ((n + cut.columns - 1) / cut.columns);
+    };
     CHECK(tiles(17, 40, cut_for(17, 40, 64)) == 1);
     CHECK(tiles(128, 256, cut_for(128, 256, 2)) == 2);
     CHECK(tiles(1024, 1024, cut_for(1024, 1024, 2)) >= 8);

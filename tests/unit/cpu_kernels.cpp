@@ -24,8 +24,9 @@ KernelSize linear_size(DType type, int64_t m, int64_t n, int64_t k, bool bias = 
 
 Case forward_case(DType type, int64_t m, int64_t n, int64_t k, bool bias) {
     return [=](Run &r) {
-        r.device.linear_forward({type, m, n, k, r.in(type, m * k, 1), r.in(type, n * k, 2), bias ? r.in(type, n, 3) : nullptr,
-                                 r.out(type, m * n), r.scratch(Kernel::linear_forward, linear_size(type, m, n, k, bias))});
+        r.device.linear_forward({type, m, n, k, r.in(type, m * k, 1), r.in(type, n * k, 2),
+                                 bias ? r.in(type, n, 3) : nullptr, r.out(type, m * n),
+                                 r.scratch(Kernel::linear_forward, linear_size(type, m, n, k, bias))});
     };
 }
 Case dgrad_case(DType type, int64_t m, int64_t n, int64_t k) {
@@ -42,12 +43,14 @@ Case wgrad_case(DType type, int64_t m, int64_t n, int64_t k, bool accumulate) {
     };
 }
 
-constexpr int64_t linear_sizes[][3] = {{1, 1, 1}, {1, 24, 33}, {7, 9, 5}, {37, 70, 19}, {130, 136, 129}, {300, 260, 70}, {520, 390, 24}};
+constexpr int64_t linear_sizes[][3] = {{1, 1, 1},       {1, 24, 33},    {7, 9, 5},     {37, 70, 19},
+                                       {130, 136, 129}, {300, 260, 70}, {520, 390, 24}};
 
 }  // namespace
 
 std::vector<mdlm_matmul> matmuls() {
-    return cpu_has_onednn() ? std::vector<mdlm_matmul>{MDLM_MATMUL_OWN, MDLM_MATMUL_ONEDNN} : std::vector<mdlm_matmul>{MDLM_MATMUL_OWN};
+    return cpu_has_onednn() ? std::vector<mdlm_matmul>{MDLM_MATMUL_OWN, MDLM_MATMUL_ONEDNN}
+                            : std::vector<mdlm_matmul>{MDLM_MATMUL_OWN};
 }
 
 TEST_CASE("cpu: linears") {
@@ -55,12 +58,14 @@ TEST_CASE("cpu: linears") {
         Devices devices(matmul);
         CAPTURE(matmul);
         for (const DType type : types)
-        for (const auto &[m, n, k] : linear_sizes) {
-            for (const bool bias : {false, true}) check_case(devices, name("forward", type, {m, n, k, bias}), forward_case(type, m, n, k, bias));
-            check_case(devices, name("dgrad", type, {m, n, k}), dgrad_case(type, m, n, k));
-            for (const bool accumulate : {false, true})
-                check_case(devices, name("wgrad", type, {m, n, k, accumulate}), wgrad_case(type, m, n, k, accumulate));
-        }
+            for (const auto &[m, n, k] : linear_sizes) {
+                for (const bool bias : {false, true})
+                    check_case(devices, name("forward", type, {m, n, k, bias}), forward_case(type, m, n, k, bias));
+                check_case(devices, name("dgrad", type, {m, n, k}), dgrad_case(type, m, n, k));
+                for (const bool accumulate : {false, true})
+                    check_case(devices, name("wgrad", type, {m, n, k, accumulate}),
+                               wgrad_case(type, m, n, k, accumulate));
+            }
     }
 }
 
@@ -75,11 +80,14 @@ TEST_CASE("cpu: our own product has the same bits in whole and in parts") {
             for (Block *x : {&a, &b}) fill_uniform(x->type(), x->data(), x->count(), x == &a ? 3 : 4);
             cpu::Matmul product{type, type, m, n, k, at, bt, at ? m : k, bt ? k : n, n, false, false};
             cpu::run_own(product, {a.data(), b.data(), nullptr, whole.data()}, static_cast<float *>(scratch.data()));
-            const auto from = [&](Block &x, int64_t index) { return static_cast<char *>(x.data()) + index * size_of(type); };
+            const auto from = [&](Block &x, int64_t index) {
+                return static_cast<char *>(x.data()) + index * size_of(type);
+            };
             for (int64_t i = 0; i < m; i += rows)
                 for (int64_t j = 0; j < n; j += columns) {
                     product.m = std::min(rows, m - i), product.n = std::min(columns, n - j);
-                    cpu::run_own(product, {from(a, at ? i : i * k), from(b, bt ? j * k : j), nullptr, from(parts, i * n + j)},
+                    cpu::run_own(product,
+                                 {from(a, at ? i : i * k), from(b, bt ? j * k : j), nullptr, from(parts, i * n + j)},
                                  static_cast<float *>(scratch.data()));
                 }
             CAPTURE(layout);
@@ -92,13 +100,15 @@ TEST_CASE("cpu: our own product, on every layout") {
         for (const int layout : {0, 1, 2, 3}) {
             const int64_t m = 131, n = 77, k = 140;
             const bool at = (layout & 1) != 0, bt = (layout & 2) != 0;
-            Block a(type, m * k, 0), b(type, k * n, 0), bias(type, n, 0), c(DType::f32, m * n, 0), expected(DType::f32, m * n, 0);
+            Block a(type, m * k, 0), b(type, k * n, 0), bias(type, n, 0), c(DType::f32, m * n, 0),
+                expected(DType::f32, m * n, 0);
             Block scratch(DType::f32, cpu::own_workspace(type) / 4, 0);
             for (Block *x : {&a, &b, &bias, &c, &expected}) fill_uniform(x->type(), x->data(), x->count(), 9);
             for (int64_t i = 0; i < m; ++i)
                 for (int64_t j = 0; j < n; ++j) {
                     double sum = expected[i * n + j] + bias[j];
-                    for (int64_t p = 0; p < k; ++p) sum += a[at ? p * m + i : i * k + p] * b[bt ? j * k + p : p * n + j];
+                    for (int64_t p = 0; p < k; ++p)
+                        sum += a[at ? p * m + i : i * k + p] * b[bt ? j * k + p : p * n + j];
                     store(DType::f32, expected.data(), i * n + j, sum);
                 }
             const cpu::Matmul product{type, DType::f32, m, n, k, at, bt, at ? m : k, bt ? k : n, n, true, true};
@@ -148,27 +158,34 @@ TEST_CASE("cpu: norms and sums over rows") {
             for (const bool accumulate : {false, true})
                 check_case(devices, name("bias_grad", type, {rows, width, accumulate}), [=](Run &r) {
                     void *db = accumulate ? r.both(DType::f32, width, 2) : r.out(DType::f32, width);
-                    r.device.bias_grad({type, rows, width, r.in(type, rows * width, 1), db, accumulate, r.scratch(Kernel::bias_grad, size)});
+                    r.device.bias_grad({type, rows, width, r.in(type, rows * width, 1), db, accumulate,
+                                        r.scratch(Kernel::bias_grad, size)});
                 });
             for (const int kind : {0, 1, 2, 3}) {
                 const bool rms = (kind & 1) != 0, centered = (kind & 2) != 0;
                 check_case(devices, name("norm_forward", type, {rows, width, kind}), [=](Run &r) {
-                    r.device.norm_forward({type, rows, width, rms, centered, 1e-5, r.in(type, rows * width, 1, 2.0, 0.5), r.in(type, width, 2),
-                                           rms ? nullptr : r.in(type, width, 3), r.out(type, rows * width), r.out(DType::f32, rows),
-                                           rms ? nullptr : r.out(DType::f32, rows)});
+                    r.device.norm_forward({type, rows, width, rms, centered, 1e-5,
+                                           r.in(type, rows * width, 1, 2.0, 0.5), r.in(type, width, 2),
+                                           rms ? nullptr : r.in(type, width, 3), r.out(type, rows * width),
+                                           r.out(DType::f32, rows), rms ? nullptr : r.out(DType::f32, rows)});
                 });
                 // wanted: 1 dx, 2 parameters, 4 add, 8 accumulate
                 for (const int wanted : {1, 2, 7, 15})
                     check_case(devices, name("norm_backward", type, {rows, width, kind, wanted}), [=](Run &r) {
                         const bool parameters = (wanted & 2) != 0, accumulate = (wanted & 8) != 0;
                         const auto gradient = [&](uint64_t seed) {
-                            return !parameters ? nullptr : accumulate ? r.both(DType::f32, width, seed) : r.out(DType::f32, width);
+                            return !parameters  ? nullptr
+                                   : accumulate ? r.both(DType::f32, width, seed)
+                                                : r.out(DType::f32, width);
                         };
                         void *x = r.in(type, rows * width, 1), *rstd = r.in(DType::f32, rows, 4, 0.5, 1.5);
-                        void *mean = rms ? nullptr : r.in(DType::f32, rows, 5, 0.3), *add = (wanted & 4) != 0 ? r.in(type, rows * width, 6) : nullptr;
-                        void *dx = (wanted & 1) != 0 ? r.out(type, rows * width) : nullptr, *dw = gradient(7), *db = rms ? nullptr : gradient(8);
-                        r.device.norm_backward({type, rows, width, rms, centered, 1e-5, r.in(type, rows * width, 9), x, r.in(type, width, 2), rstd,
-                                                mean, add, dx, dw, db, accumulate, r.scratch(Kernel::norm_backward, size)});
+                        void *mean = rms ? nullptr : r.in(DType::f32, rows, 5, 0.3),
+                             *add = (wanted & 4) != 0 ? r.in(type, rows * width, 6) : nullptr;
+                        void *dx = (wanted & 1) != 0 ? r.out(type, rows * width) : nullptr, *dw = gradient(7),
+                             *db = rms ? nullptr : gradient(8);
+                        r.device.norm_backward({type, rows, width, rms, centered, 1e-5, r.in(type, rows * width, 9), x,
+                                                r.in(type, width, 2), rstd, mean, add, dx, dw, db, accumulate,
+                                                r.scratch(Kernel::norm_backward, size)});
                     });
             }
         }
@@ -184,8 +201,9 @@ TEST_CASE("cpu: bias, dropout, residual and activations") {
                 const Tokens tokens{seq, 2, (kind & 1) != 0};
                 const Dropout dropout = dropout_of((kind & 2) != 0 ? 0.3 : 0.0);
                 check_case(devices, name("bias_dropout_add", type, {seq, width, kind}), [=](Run &r) {
-                    r.device.bias_dropout_add({type, tokens, width, dropout, r.in(type, count, 1), kind == 1 ? nullptr : r.in(type, width, 2),
-                                               r.in(type, count, 3), r.out(type, count)});
+                    r.device.bias_dropout_add({type, tokens, width, dropout, r.in(type, count, 1),
+                                               kind == 1 ? nullptr : r.in(type, width, 2), r.in(type, count, 3),
+                                               r.out(type, count)});
                 });
                 check_case(devices, name("dropout_backward", type, {seq, width, kind}), [=](Run &r) {
                     r.device.dropout_backward({type, tokens, width, dropout, r.in(type, count, 1), r.out(type, count)});
@@ -194,11 +212,12 @@ TEST_CASE("cpu: bias, dropout, residual and activations") {
             for (mdlm_activation kind = MDLM_ACT_GELU; kind <= MDLM_ACT_GEGLU; ++kind) {
                 const int64_t wide_count = kind == MDLM_ACT_SWIGLU || kind == MDLM_ACT_GEGLU ? 2 * count : count;
                 check_case(devices, name("activation_forward", type, {seq, width, kind}), [=](Run &r) {
-                    r.device.activation_forward({type, kind, rows, width, r.in(type, wide_count, 1, 6.0), r.out(type, count)});
+                    r.device.activation_forward(
+                        {type, kind, rows, width, r.in(type, wide_count, 1, 6.0), r.out(type, count)});
                 });
                 check_case(devices, name("activation_backward", type, {seq, width, kind}), [=](Run &r) {
-                    r.device.activation_backward({type, kind, rows, width, r.in(type, wide_count, 1, 6.0), r.in(type, count, 2),
-                                                  r.out(type, wide_count)});
+                    r.device.activation_backward({type, kind, rows, width, r.in(type, wide_count, 1, 6.0),
+                                                  r.in(type, count, 2), r.out(type, wide_count)});
                 });
             }
         }

@@ -1,4 +1,5 @@
-// How linears are cut into tiles and what is kept ready for them: with a library made for the test, whose products are our own loop's.
+// How linears are cut into tiles and what is kept ready for them: with a library made for the test, whose products are
+// our own loop's.
 #include "device/cpu/linear.hpp"
 
 #include <array>
@@ -23,7 +24,8 @@ struct Ledger {
 
 class FakePrimitive final : public cpu::Primitive {
 public:
-    FakePrimitive(Ledger &ledger, const cpu::Matmul &matmul, int32_t sets) : ledger_(ledger), matmul_(matmul), busy_(size_t(sets)) {
+    FakePrimitive(Ledger &ledger, const cpu::Matmul &matmul, int32_t sets)
+        : ledger_(ledger), matmul_(matmul), busy_(size_t(sets)) {
         ++ledger_.live;
     }
     ~FakePrimitive() override { --ledger_.live; }
@@ -46,7 +48,8 @@ public:
     explicit FakeLibrary(Ledger &ledger) : ledger_(ledger) {}
     const char *name() const override { return "fake"; }
     bool runs(DType type) const override { return type == DType::f32; }
-    std::unique_ptr<cpu::Primitive> make(const cpu::Matmul &matmul, int32_t sets, int64_t cap, int64_t *scratch) override {
+    std::unique_ptr<cpu::Primitive> make(const cpu::Matmul &matmul, int32_t sets, int64_t cap,
+                                         int64_t *scratch) override {
         if (ledger_.made++ == ledger_.fail_make) fail(MDLM_ERROR_DEVICE, "fake: make failed");
         *scratch = ledger_.scratch_a_column * matmul.n;
         if (*scratch > cap) return nullptr;
@@ -88,7 +91,12 @@ TEST_CASE("cpu linears: tiles with edges, and no two tasks with one set of argum
         Ledger ledger;
         cpu::Linears linears(threads, std::make_unique<FakeLibrary>(ledger));
         const auto pool = make_own_pool(threads);
-        for (const auto &s : {std::array<int64_t, 3>{1, 1, 3}, {256, 64, 5}, {700, 300, 4}, {2100, 200, 3}, {520, 2100, 2}, {4200, 130, 2}}) {
+        for (const auto &s : {std::array<int64_t, 3>{1, 1, 3},
+                              {256, 64, 5},
+                              {700, 300, 4},
+                              {2100, 200, 3},
+                              {520, 2100, 2},
+                              {4200, 130, 2}}) {
             Problem p(s[0], s[1], s[2], threads);
             for (int round = 0; round < 3; ++round) {
                 linears.forward(*pool, p.call());

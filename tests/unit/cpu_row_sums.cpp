@@ -40,7 +40,8 @@ KernelSize size_of_case(DType type) {
     return s;
 }
 
-// The sum of what all have in common grows with the tokens, and so does an error that goes one way; of the rest it grows with their root.
+// The sum of what all have in common grows with the tokens, and so does an error that goes one way; of the rest it
+// grows with their root.
 constexpr double middles[] = {0.0, 0.7};
 
 }  // namespace
@@ -61,8 +62,10 @@ TEST_CASE("cpu sums: gradients of norms over a million tokens are within 2e-6") 
         for (const bool rms : {false, true})
             check(rms ? "rms" : "layer norm", [=](Run &r) {
                 const DType type = DType::f32;
-                void *x = r.in(type, tokens * width, 1, 1.0, 0.2), *rstd = r.in(type, tokens, 2, 0.5, 1.5), *mean = rms ? nullptr : r.in(type, tokens, 3, 0.3);
-                r.device.norm_backward({type, tokens, width, rms, false, 1e-5, r.in(type, tokens * width, 4, 1.0, middle), x, r.in(type, width, 5), rstd, mean,
+                void *x = r.in(type, tokens * width, 1, 1.0, 0.2), *rstd = r.in(type, tokens, 2, 0.5, 1.5),
+                     *mean = rms ? nullptr : r.in(type, tokens, 3, 0.3);
+                r.device.norm_backward({type, tokens, width, rms, false, 1e-5,
+                                        r.in(type, tokens * width, 4, 1.0, middle), x, r.in(type, width, 5), rstd, mean,
                                         nullptr, nullptr, r.out(type, width), rms ? nullptr : r.out(type, width), false,
                                         r.scratch(Kernel::norm_backward, size_of_case(type))});
             });
@@ -74,19 +77,44 @@ TEST_CASE("cpu sums: gradients of qk norms over a million heads are within 2e-6"
         check("qk", [=](Run &r) {
             const DType type = DType::f32;
             const auto place = [&](void *base, int64_t kind) {
-                return Heads{static_cast<float *>(base) + kind * heads * width, (heads + groups) * width, kind == 0 ? heads / groups * width : width, width};
+                return Heads{static_cast<float *>(base) + kind * heads * width, (heads + groups) * width,
+                             kind == 0 ? heads / groups * width : width, width};
             };
             const int64_t count = seq * (heads + groups) * width;
-            void *x = r.in(type, count, 1, 1.0, 0.2), *dy = r.in(type, count, 2, 1.0, middle), *dx = r.in(type, count, 3);
+            void *x = r.in(type, count, 1, 1.0, 0.2), *dy = r.in(type, count, 2, 1.0, middle),
+                 *dx = r.in(type, count, 3);
             Mask mask;
             mask.seq = seq;
-            QkNormRope a{type, {seq, 1, false}, mask, heads, groups, width, 0, false, nullptr, nullptr, true, false, false, 1e-5,
-                         r.in(type, width, 4), r.in(type, width, 5), r.in(type, width, 6), r.in(type, width, 7), place(x, 0), place(x, 1), {}, {},
-                         r.in(type, seq * heads, 8, 0.5, 1.5), r.in(type, seq * groups, 9, 0.5, 1.5), r.in(type, seq * heads, 10, 0.3),
+            QkNormRope a{type,
+                         {seq, 1, false},
+                         mask,
+                         heads,
+                         groups,
+                         width,
+                         0,
+                         false,
+                         nullptr,
+                         nullptr,
+                         true,
+                         false,
+                         false,
+                         1e-5,
+                         r.in(type, width, 4),
+                         r.in(type, width, 5),
+                         r.in(type, width, 6),
+                         r.in(type, width, 7),
+                         place(x, 0),
+                         place(x, 1),
+                         {},
+                         {},
+                         r.in(type, seq * heads, 8, 0.5, 1.5),
+                         r.in(type, seq * groups, 9, 0.5, 1.5),
+                         r.in(type, seq * heads, 10, 0.3),
                          r.in(type, seq * groups, 11, 0.3)};
             KernelSize s = size_of_case(type);
             s.rows = seq, s.heads = heads, s.groups = groups, s.d = width;
-            r.device.qk_norm_rope_backward({a, place(dy, 0), place(dy, 1), place(dx, 0), place(dx, 1), r.out(type, width), r.out(type, width),
-                                            r.out(type, width), r.out(type, width), false, r.scratch(Kernel::qk_norm_rope_backward, s)});
+            r.device.qk_norm_rope_backward({a, place(dy, 0), place(dy, 1), place(dx, 0), place(dx, 1),
+                                            r.out(type, width), r.out(type, width), r.out(type, width),
+                                            r.out(type, width), false, r.scratch(Kernel::qk_norm_rope_backward, s)});
         });
 }

@@ -1,5 +1,5 @@
-// NaN, infinities, the largest and smallest numbers and denormals, one in each input of each kernel of the CPU device but attention: what the
-// reference device makes of them. Runs with every instruction set that tests/meson.build names.
+// NaN, infinities, the largest and smallest numbers and denormals, one in each input of each kernel of the CPU device
+// but attention: what the reference device makes of them. Runs with every instruction set that tests/meson.build names.
 #include "unit/cpu_case.hpp"
 
 #include <limits>
@@ -13,7 +13,8 @@ using namespace mdlm_test;
 namespace {
 
 constexpr DType types[] = {DType::f32, DType::bf16};
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN(),
+                 infinity = std::numeric_limits<double>::infinity();
 constexpr double specials[] = {not_a_number, infinity, -infinity, 3e38, -3e38, 1.2e-38, -1e-42};
 
 // Makes inputs; the one whose turn it is has a special value in it.
@@ -35,24 +36,29 @@ private:
 using Kernels = std::function<void(Run &, Inputs &)>;
 
 // Inputs are about 1 but for the special one, so that `floor` is what sums of the others may be off by.
-void check_special(Devices &devices, const std::string &what, const Kernels &body, double floor = 1e-4, double largest = 3e38) {
+void check_special(Devices &devices, const std::string &what, const Kernels &body, double floor = 1e-4,
+                   double largest = 3e38) {
     Run counted(*devices.reference, *devices.reference, 0);
     Inputs none(counted, 0.0, -1);
     body(counted, none);
     for (int turn = 0; turn < none.made(); ++turn)
         for (const double special : specials) {
             const double value = std::isfinite(special) ? std::clamp(special, -largest, largest) : special;
-            check_case(devices, what + ", input " + std::to_string(turn) + " has " + std::to_string(value), [&](Run &r) {
-                Inputs inputs(r, value, turn);
-                body(r, inputs);
-            }, [floor](Block &seen, Block &expected) { check_rows(seen, expected, 2e-5, floor); });
+            check_case(
+                devices, what + ", input " + std::to_string(turn) + " has " + std::to_string(value),
+                [&](Run &r) {
+                    Inputs inputs(r, value, turn);
+                    body(r, inputs);
+                },
+                [floor](Block &seen, Block &expected) { check_rows(seen, expected, 2e-5, floor); });
         }
 }
 
 std::string name(const char *kernel, DType type, int kind = 0) {
     return std::string(kernel).append(" ").append(name_of(type)).append(" kind ").append(std::to_string(kind));
 }
-KernelSize size_of_case(DType type, int64_t rows, int64_t n, int64_t k = 0, bool bias = false, bool accumulate = false) {
+KernelSize size_of_case(DType type, int64_t rows, int64_t n, int64_t k = 0, bool bias = false,
+                        bool accumulate = false) {
     KernelSize s;
     s.dtype = type, s.rows = rows, s.n = n, s.k = k, s.bias = bias, s.accumulate = accumulate;
     return s;
@@ -74,7 +80,8 @@ TEST_CASE("cpu special: linears") {
             });
             check_special(devices, name("dgrad", type), [=](Run &r, Inputs &in) {
                 void *dy = in(type, m * n, 1), *w = in(type, n * k, 2);
-                r.device.linear_dgrad({type, m, n, k, dy, w, r.out(type, m * k, 1), r.scratch(Kernel::linear_dgrad, size_of_case(type, m, n, k))});
+                r.device.linear_dgrad({type, m, n, k, dy, w, r.out(type, m * k, 1),
+                                       r.scratch(Kernel::linear_dgrad, size_of_case(type, m, n, k))});
             });
             check_special(devices, name("wgrad", type), [=](Run &r, Inputs &in) {
                 void *dy = in(type, m * n, 1), *x = in(type, m * k, 2);
@@ -91,21 +98,31 @@ TEST_CASE("cpu special: norms and sums over rows") {
     for (const DType type : types) {
         const KernelSize size = size_of_case(type, rows, width);
         check_special(devices, name("bias_grad", type), [=](Run &r, Inputs &in) {
-            r.device.bias_grad({type, rows, width, in(type, rows * width, 1), r.out(DType::f32, width, 1), false, r.scratch(Kernel::bias_grad, size)});
+            r.device.bias_grad({type, rows, width, in(type, rows * width, 1), r.out(DType::f32, width, 1), false,
+                                r.scratch(Kernel::bias_grad, size)});
         });
         for (const int kind : {0, 1, 2, 3}) {
             const bool rms = (kind & 1) != 0, centered = (kind & 2) != 0;
-            check_special(devices, name("norm_forward", type, kind), [=](Run &r, Inputs &in) {
-                void *x = in(type, rows * width, 1, 2.0, 0.5), *w = in(type, width, 2), *bias = rms ? nullptr : in(type, width, 3);
-                r.device.norm_forward({type, rows, width, rms, centered, 1e-5, x, w, bias, r.out(type, rows * width, width), r.out(DType::f32, rows, 1),
-                                       rms ? nullptr : r.out(DType::f32, rows, 1)});
-            }, 1e-36);
+            check_special(
+                devices, name("norm_forward", type, kind),
+                [=](Run &r, Inputs &in) {
+                    void *x = in(type, rows * width, 1, 2.0, 0.5), *w = in(type, width, 2),
+                         *bias = rms ? nullptr : in(type, width, 3);
+                    r.device.norm_forward({type, rows, width, rms, centered, 1e-5, x, w, bias,
+                                           r.out(type, rows * width, width), r.out(DType::f32, rows, 1),
+                                           rms ? nullptr : r.out(DType::f32, rows, 1)});
+                },
+                1e-36);
             check_special(devices, name("norm_backward", type, kind), [=](Run &r, Inputs &in) {
-                void *x = in(type, rows * width, 1, 2.0, 0.5), *w = in(type, width, 2), *dy = in(type, rows * width, 3), *add = in(type, rows * width, 4);
-                void *rstd = r.in(DType::f32, rows, 5), *mean = rms ? nullptr : r.in(DType::f32, rows, 6), *y = r.in(type, rows * width, 7);
-                r.reference.norm_forward({type, rows, width, rms, centered, 1e-5, x, w, rms ? nullptr : r.in(type, width, 8), y, rstd, mean});
-                r.device.norm_backward({type, rows, width, rms, centered, 1e-5, dy, x, w, rstd, mean, add, r.out(type, rows * width, width),
-                                        r.out(DType::f32, width, 1), rms ? nullptr : r.out(DType::f32, width, 1), false,
+                void *x = in(type, rows * width, 1, 2.0, 0.5), *w = in(type, width, 2), *dy = in(type, rows * width, 3),
+                     *add = in(type, rows * width, 4);
+                void *rstd = r.in(DType::f32, rows, 5), *mean = rms ? nullptr : r.in(DType::f32, rows, 6),
+                     *y = r.in(type, rows * width, 7);
+                r.reference.norm_forward({type, rows, width, rms, centered, 1e-5, x, w,
+                                          rms ? nullptr : r.in(type, width, 8), y, rstd, mean});
+                r.device.norm_backward({type, rows, width, rms, centered, 1e-5, dy, x, w, rstd, mean, add,
+                                        r.out(type, rows * width, width), r.out(DType::f32, width, 1),
+                                        rms ? nullptr : r.out(DType::f32, width, 1), false,
                                         r.scratch(Kernel::norm_backward, size)});
             });
         }
@@ -120,25 +137,51 @@ TEST_CASE("cpu special: qk norm and rotary") {
             const bool norm = (kind & 1) != 0, rms = (kind & 2) != 0, interleaved = (kind & 4) != 0;
             const auto arguments = [=](Run &r, Inputs &in, void *out) {
                 const auto parameter = [&](bool there, uint64_t seed) { return there ? in(type, d, seed) : nullptr; };
-                const auto statistic = [&](bool there, int64_t count) { return there ? r.in(DType::f32, count, 1) : nullptr; };
+                const auto statistic = [&](bool there, int64_t count) {
+                    return there ? r.in(DType::f32, count, 1) : nullptr;
+                };
                 // Per group its query heads, then its key.
                 const auto part = [&](void *base, int64_t slot) {
-                    return Heads{static_cast<char *>(base) + slot * d * size_of(type), slots * d, (heads / groups + 1) * d, d};
+                    return Heads{static_cast<char *>(base) + slot * d * size_of(type), slots * d,
+                                 (heads / groups + 1) * d, d};
                 };
                 Mask mask;
                 mask.seq = seq;
                 void *qk = in(type, seq * slots * d, 1);
-                QkNormRope a{type, {seq, 1, false}, mask, heads, groups, d, rotary, interleaved, r.in(DType::f32, seq * rotary / 2, 2),
-                             r.in(DType::f32, seq * rotary / 2, 3), norm, rms, false, 1e-5, parameter(norm, 4), parameter(norm && !rms, 5),
-                             parameter(norm, 6), parameter(norm && !rms, 7), part(qk, 0), part(qk, heads / groups), part(out, 0),
-                             part(out, heads / groups), nullptr, nullptr, nullptr, nullptr};
+                QkNormRope a{type,
+                             {seq, 1, false},
+                             mask,
+                             heads,
+                             groups,
+                             d,
+                             rotary,
+                             interleaved,
+                             r.in(DType::f32, seq * rotary / 2, 2),
+                             r.in(DType::f32, seq * rotary / 2, 3),
+                             norm,
+                             rms,
+                             false,
+                             1e-5,
+                             parameter(norm, 4),
+                             parameter(norm && !rms, 5),
+                             parameter(norm, 6),
+                             parameter(norm && !rms, 7),
+                             part(qk, 0),
+                             part(qk, heads / groups),
+                             part(out, 0),
+                             part(out, heads / groups),
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr};
                 a.q_rstd = statistic(norm, seq * heads), a.k_rstd = statistic(norm, seq * groups);
                 a.q_mean = statistic(norm && !rms, seq * heads), a.k_mean = statistic(norm && !rms, seq * groups);
                 return a;
             };
-            check_special(devices, name("forward", type, kind), [=](Run &r, Inputs &in) {
-                r.device.qk_norm_rope(arguments(r, in, r.out(type, seq * slots * d, d)));
-            }, 1e-4, 3e37);  // a normed channel times its weight, before it turns, is still a float
+            check_special(
+                devices, name("forward", type, kind),
+                [=](Run &r, Inputs &in) { r.device.qk_norm_rope(arguments(r, in, r.out(type, seq * slots * d, d))); },
+                1e-4, 3e37);  // a normed channel times its weight, before it turns, is still a float
             check_special(devices, name("backward", type, kind), [=](Run &r, Inputs &in) {
                 QkNormRopeBackward b{};
                 b.forward = arguments(r, in, r.in(type, seq * slots * d, 9));
@@ -146,9 +189,11 @@ TEST_CASE("cpu special: qk norm and rotary") {
                 if (!norm) b.forward.q = b.forward.k = {};
                 void *from = in(type, seq * slots * d, 10), *to = r.out(type, seq * slots * d, d);
                 const auto part = [&](void *base, int64_t slot) {
-                    return Heads{static_cast<char *>(base) + slot * d * size_of(type), slots * d, (heads / groups + 1) * d, d};
+                    return Heads{static_cast<char *>(base) + slot * d * size_of(type), slots * d,
+                                 (heads / groups + 1) * d, d};
                 };
-                b.dq_out = part(from, 0), b.dk_out = part(from, heads / groups), b.dq = part(to, 0), b.dk = part(to, heads / groups);
+                b.dq_out = part(from, 0), b.dk_out = part(from, heads / groups), b.dq = part(to, 0),
+                b.dk = part(to, heads / groups);
                 if (norm) b.dq_weight = r.out(DType::f32, d, 1), b.dk_weight = r.out(DType::f32, d, 1);
                 if (norm && !rms) b.dq_bias = r.out(DType::f32, d, 1), b.dk_bias = r.out(DType::f32, d, 1);
                 KernelSize size = size_of_case(type, seq, 0);
@@ -180,8 +225,8 @@ TEST_CASE("cpu special: activations at and past their limits") {
     Devices devices;
     std::vector<double> points = {not_a_number, 0.0};
     const size_t ordinary = 2 + 2 * 8;  // of points: those whose values are neither tiny nor about to be
-    for (const double x : {0.5, 5.0, 1e3, 1e10, 1e20, 1e30, 3e38, infinity, 1e-45, 1e-42, 1.2e-38, 1e-30, 1e-3, 9.9, 10.1, 12.9, 13.1, 20.0, 40.0, 80.0,
-                           86.0, 89.0, 104.0})
+    for (const double x : {0.5,  5.0, 1e3,  1e10, 1e20, 1e30, 3e38, infinity, 1e-45, 1e-42, 1.2e-38, 1e-30,
+                           1e-3, 9.9, 10.1, 12.9, 13.1, 20.0, 40.0, 80.0,     86.0,  89.0,  104.0})
         points.push_back(x), points.push_back(-x);
     for (const DType type : types)
         for (mdlm_activation kind = MDLM_ACT_GELU; kind <= MDLM_ACT_GEGLU; ++kind) {
@@ -207,16 +252,24 @@ TEST_CASE("cpu special: activations at and past their limits") {
                             if (std::isfinite(factor)) floor *= std::max(1.0, std::fabs(factor));
                         check_rows(seen, expected, 2e-5, floor);
                     };
-                    const std::string what = name("activation", type, kind) + " up " + std::to_string(up) + " dm " + std::to_string(dm);
+                    const std::string what =
+                        name("activation", type, kind) + " up " + std::to_string(up) + " dm " + std::to_string(dm);
                     if (dm == 1.0)
-                        check_case(devices, what, [=](Run &r) {
-                            r.device.activation_forward({type, kind, 1, count, inputs(r), r.out(type, count, 1)});
-                        }, compare);
-                    check_case(devices, what, [=](Run &r) {
-                        void *g = inputs(r), *gradient = r.in(type, count, 2);
-                        for (int64_t i = 0; i < count; ++i) store(type, gradient, i, dm);
-                        r.device.activation_backward({type, kind, 1, count, g, gradient, r.out(type, (gated ? 2 : 1) * count, 1)});
-                    }, compare);
+                        check_case(
+                            devices, what,
+                            [=](Run &r) {
+                                r.device.activation_forward({type, kind, 1, count, inputs(r), r.out(type, count, 1)});
+                            },
+                            compare);
+                    check_case(
+                        devices, what,
+                        [=](Run &r) {
+                            void *g = inputs(r), *gradient = r.in(type, count, 2);
+                            for (int64_t i = 0; i < count; ++i) store(type, gradient, i, dm);
+                            r.device.activation_backward(
+                                {type, kind, 1, count, g, gradient, r.out(type, (gated ? 2 : 1) * count, 1)});
+                        },
+                        compare);
                 }
         }
 }
@@ -242,7 +295,8 @@ TEST_CASE("cpu special: e^x, and bf16 there and back") {
     // Every half, and floats about each: halfway to the next, and a bit to either side.
     std::vector<float> floats;
     for (uint32_t high = 0; high < 65536; ++high)
-        for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) floats.push_back(std::bit_cast<float>(high << 16 | low));
+        for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+            floats.push_back(std::bit_cast<float>(high << 16 | low));
     const auto count = int64_t(floats.size());
     std::vector<bf16> narrow(floats.size());
     std::vector<float> back(floats.size());
@@ -252,7 +306,8 @@ TEST_CASE("cpu special: e^x, and bf16 there and back") {
     for (size_t i = 0; i < floats.size(); ++i) {
         const bf16 expected(floats[i]);
         wrong += std::isnan(floats[i]) ? !std::isnan(float(narrow[i])) || !std::isnan(back[i])
-                                       : expected.bits != narrow[i].bits || std::bit_cast<uint32_t>(back[i]) != uint32_t(expected.bits) << 16;
+                                       : expected.bits != narrow[i].bits ||
+                                             std::bit_cast<uint32_t>(back[i]) != uint32_t(expected.bits) << 16;
     }
     CHECK(wrong == 0);
 }

@@ -1,5 +1,6 @@
-// What a token does not see changes none of its bits, whatever it is: NaN, infinity, numbers whose products overflow. Drawn masks, packed
-// documents, windows, dtypes and layers, through the C ABI; who sees whom is worked out here from the words of the header.
+// What a token does not see changes none of its bits, whatever it is: NaN, infinity, numbers whose products overflow.
+// Drawn masks, packed documents, windows, dtypes and layers, through the C ABI; who sees whom is worked out here from
+// the words of the header.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +25,9 @@ using Relation = std::vector<char>;
 
 Relation sees(const mdlm_config &c, int64_t s, const std::vector<int32_t> &documents) {
     Relation to(size_t(s * s));
-    const auto document = [&](int64_t i) { return std::upper_bound(documents.begin(), documents.end(), int32_t(i)) - documents.begin() - 1; };
+    const auto document = [&](int64_t i) {
+        return std::upper_bound(documents.begin(), documents.end(), int32_t(i)) - documents.begin() - 1;
+    };
     for (int64_t i = 0; i < s; ++i)
         for (int64_t j = 0; j < s; ++j) {
             bool seen = document(i) == document(j);
@@ -45,7 +48,8 @@ Relation through(const Relation &one, int64_t s, int64_t layers) {
         Relation next(all.size());
         for (int64_t i = 0; i < s; ++i)
             for (int64_t k = 0; k < s; ++k)
-                for (int64_t j = 0; one[size_t(i * s + k)] && j < s; ++j) next[size_t(i * s + j)] |= all[size_t(k * s + j)];
+                for (int64_t j = 0; one[size_t(i * s + k)] && j < s; ++j)
+                    next[size_t(i * s + j)] |= all[size_t(k * s + j)];
         all = next;
     }
     return all;
@@ -73,13 +77,15 @@ struct Case {
         c.normalization = r.one_of({MDLM_NORM_LAYERNORM, MDLM_NORM_RMSNORM});
         c.qk_layernorm = r.percent(40);
         c.position_embedding_type = r.percent(60) ? MDLM_POSITION_ROPE : MDLM_POSITION_NONE;
-        c.activation_func = r.one_of({MDLM_ACT_GELU, MDLM_ACT_GELU_TANH, MDLM_ACT_SQUARED_RELU, MDLM_ACT_SWIGLU, MDLM_ACT_GEGLU});
+        c.activation_func =
+            r.one_of({MDLM_ACT_GELU, MDLM_ACT_GELU_TANH, MDLM_ACT_SQUARED_RELU, MDLM_ACT_SWIGLU, MDLM_ACT_GEGLU});
         c.add_bias_linear = r.percent(50);
         c.batch_first = r.percent(50);
         c.params_dtype = r.percent(50) ? MDLM_DTYPE_BF16 : MDLM_DTYPE_F32;
         c.attention_backend = r.one_of({MDLM_ATTENTION_FUSED, MDLM_ATTENTION_UNFUSED});
         c.attention_mask_type = r.one_of({MDLM_MASK_NO_MASK, MDLM_MASK_CAUSAL, MDLM_MASK_BLOCK_CAUSAL});
-        if (c.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL) c.mask_block_size = r.one_of<int32_t>({1, 4, 33, INT32_MAX});
+        if (c.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL)
+            c.mask_block_size = r.one_of<int32_t>({1, 4, 33, INT32_MAX});
         const std::initializer_list<int64_t> windows = {0, 3, 40, 100, INT64_MAX};
         if (r.percent(50)) c.window_left = r.one_of<int64_t>(windows);
         if (r.percent(50)) c.window_right = r.one_of<int64_t>(windows);
@@ -102,11 +108,12 @@ struct Case {
         for (int64_t i = r.in(1, 3); i > 0; --i) replaced.emplace_back(r.in(0, s - 1), r.in(0, b - 1));
         value = r.one_of<double>({NAN, NAN, INFINITY, -INFINITY, 3e38, -3e38});
         whole_row = r.percent(50), gradient_too = r.percent(50);
-        words = "s " + std::to_string(s) + ", b " + std::to_string(b) + ", layers " + std::to_string(c.num_layers) + ", d " +
-                std::to_string(c.kv_channels) + ", mask " + std::to_string(c.attention_mask_type) + ", window " + std::to_string(c.window_left) + " " +
-                std::to_string(c.window_right) + ", documents " + std::to_string(documents.size()) + ", dtype " +
-                std::to_string(c.params_dtype) + ", backend " + std::to_string(c.attention_backend) + ", device " + std::to_string(rig.desc.device) +
-                ", threads " + std::to_string(rig.desc.num_threads) + ", value " + std::to_string(value);
+        words = "s " + std::to_string(s) + ", b " + std::to_string(b) + ", layers " + std::to_string(c.num_layers) +
+                ", d " + std::to_string(c.kv_channels) + ", mask " + std::to_string(c.attention_mask_type) +
+                ", window " + std::to_string(c.window_left) + " " + std::to_string(c.window_right) + ", documents " +
+                std::to_string(documents.size()) + ", dtype " + std::to_string(c.params_dtype) + ", backend " +
+                std::to_string(c.attention_backend) + ", device " + std::to_string(rig.desc.device) + ", threads " +
+                std::to_string(rig.desc.num_threads) + ", value " + std::to_string(value);
         documents.push_back(int32_t(s));
         if (documents.size() > 2) {
             rig.shape.max_documents = rig.batch.num_documents = int64_t(documents.size()) - 1;
@@ -118,7 +125,9 @@ struct Case {
     }
     Case(const Case &) = delete;
 
-    mdlm::DType dtype() const { return rig.config.params_dtype == MDLM_DTYPE_BF16 ? mdlm::DType::bf16 : mdlm::DType::f32; }
+    mdlm::DType dtype() const {
+        return rig.config.params_dtype == MDLM_DTYPE_BF16 ? mdlm::DType::bf16 : mdlm::DType::f32;
+    }
     int64_t row(int64_t i, int64_t n) const { return rig.config.batch_first ? n * s + i : i * b + n; }
     void replace() {
         for (const auto &[i, n] : replaced)
@@ -128,10 +137,13 @@ struct Case {
                 if (gradient_too) mdlm::store(dtype(), rig.dy.get(), at, value);
             }
     }
-    std::vector<char> bytes(Buffer &of) const { return {static_cast<char *>(of.get()), static_cast<char *>(of.get()) + of.size()}; }
+    std::vector<char> bytes(Buffer &of) const {
+        return {static_cast<char *>(of.get()), static_cast<char *>(of.get()) + of.size()};
+    }
     bool same(const std::vector<char> &before, Buffer &now, int64_t at) const {
         const size_t size = size_t(rig.config.hidden_size) * rig.element();
-        return std::memcmp(before.data() + size_t(at) * size, static_cast<char *>(now.get()) + size_t(at) * size, size) == 0;
+        return std::memcmp(before.data() + size_t(at) * size, static_cast<char *>(now.get()) + size_t(at) * size,
+                           size) == 0;
     }
     bool has_nan(Buffer &of, int64_t at) const {
         bool any = false;

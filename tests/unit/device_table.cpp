@@ -1,4 +1,5 @@
-// Device tables: times are integers that follow from table and cost alone; text goes there and back; a device measures its own.
+// Device tables: times are integers that follow from table and cost alone; text goes there and back; a device measures
+// its own.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -85,13 +86,16 @@ TEST_CASE("device table: names, JSON there and back") {
     }
     CHECK(count == 5);
     CHECK(mdlm_device_table_name(-1) == nullptr);
-    CHECK_FAILS(mdlm_device_table("H300", nullptr, 0, nullptr), MDLM_ERROR_NOT_FOUND, "expected one of cpu, A100-40GB, A100-80GB, H100, H200");
+    CHECK_FAILS(mdlm_device_table("H300", nullptr, 0, nullptr), MDLM_ERROR_NOT_FOUND,
+                "expected one of cpu, A100-40GB, A100-80GB, H100, H200");
     CHECK_FAILS(mdlm_device_table(nullptr, nullptr, 0, nullptr), MDLM_ERROR_ARGUMENT, "table is NULL");
 }
 
 TEST_CASE("device table: what JSON may not be") {
     const std::string good = text_of("A100-40GB");
-    const auto refused = [](const std::string &text, const char *what) { CHECK_FAILS(mdlm_device_table(text.c_str(), nullptr, 0, nullptr), MDLM_ERROR_FORMAT, what); };
+    const auto refused = [](const std::string &text, const char *what) {
+        CHECK_FAILS(mdlm_device_table(text.c_str(), nullptr, 0, nullptr), MDLM_ERROR_FORMAT, what);
+    };
     refused("{", "byte 2: this is not JSON");
     refused("{}", "format is missing");
     refused("{\"format\": \"mdlm-device-table\"}", "version is missing");
@@ -125,16 +129,19 @@ TEST_CASE("device table: a context measures its device, and its table is the pla
     const std::string measured = current();
     CHECK(measured.find("measured in f32 on cpu") != std::string::npos);
     const DeviceTable t = mdlm::device_table(measured);
-    for (const int64_t rate : {t.linear[0], t.attention[0], t.pointwise, t.memory, t.host, t.link}) CHECK(rate > 1'000'000);
+    for (const int64_t rate : {t.linear[0], t.attention[0], t.pointwise, t.memory, t.host, t.link})
+        CHECK(rate > 1'000'000);
     CHECK(t.linear[1] == 0);
     CHECK(t.op_ns > 0);
     mdlm_context_stats stats = MDLM_CONTEXT_STATS_INIT;
     REQUIRE_OK(mdlm_context_get_stats(rig.context, &stats));
     CHECK(stats.arena_bytes == 0);
 
-    CHECK_FAILS(mdlm_context_calibrate(rig.context, MDLM_DTYPE_F16), MDLM_ERROR_UNSUPPORTED, "the device does not run f16");
+    CHECK_FAILS(mdlm_context_calibrate(rig.context, MDLM_DTYPE_F16), MDLM_ERROR_UNSUPPORTED,
+                "the device does not run f16");
     CHECK_FAILS(mdlm_context_calibrate(rig.context, 9), MDLM_ERROR_ARGUMENT, "dtype = 9");
-    CHECK_FAILS(mdlm_context_set_device_table(rig.context, "H100"), MDLM_ERROR_UNSUPPORTED, "stands for another device");
+    CHECK_FAILS(mdlm_context_set_device_table(rig.context, "H100"), MDLM_ERROR_UNSUPPORTED,
+                "stands for another device");
     CHECK_FAILS(mdlm_context_set_device_table(rig.context, "{}"), MDLM_ERROR_FORMAT, "format is missing");
     CHECK(current() == measured);
     REQUIRE_OK(mdlm_context_set_device_table(rig.context, "cpu"));

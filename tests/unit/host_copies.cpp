@@ -1,5 +1,5 @@
-// Two copies of the library in one process, as with a program that links the archive and loads a plugin that links the shared library: they share
-// nothing, and give the same bits at the same time.
+// Two copies of the library in one process, as with a program that links the archive and loads a plugin that links the
+// shared library: they share nothing, and give the same bits at the same time.
 #include <doctest/doctest.h>
 
 #include <dlfcn.h>
@@ -13,10 +13,22 @@ using namespace mdlm_test;
 
 namespace {
 
-#define FUNCTIONS(X)                                                                                                                       \
-    X(mdlm_last_error) X(mdlm_config_set) X(mdlm_context_create) X(mdlm_context_destroy) X(mdlm_block_create) X(mdlm_block_destroy)         \
-    X(mdlm_block_reserve) X(mdlm_params_init) X(mdlm_tape_create) X(mdlm_tape_destroy) X(mdlm_block_forward) X(mdlm_block_backward)         \
+// clang-format off
+#define FUNCTIONS(X) \
+    X(mdlm_last_error) \
+    X(mdlm_config_set) \
+    X(mdlm_context_create) \
+    X(mdlm_context_destroy) \
+    X(mdlm_block_create) \
+    X(mdlm_block_destroy) \
+    X(mdlm_block_reserve) \
+    X(mdlm_params_init) \
+    X(mdlm_tape_create) \
+    X(mdlm_tape_destroy) \
+    X(mdlm_block_forward) \
+    X(mdlm_block_backward) \
     X(mdlm_zero_grads)
+// clang-format on
 
 struct Copy {
     void *library = nullptr;
@@ -27,8 +39,8 @@ struct Copy {
     Copy() : library(dlopen(MDLM_SHARED_LIBRARY, RTLD_NOW | RTLD_LOCAL)) {
         if (library == nullptr) missing = dlerror();
         if (library == nullptr) return;
-#define LOAD(name)                                                      \
-    name = reinterpret_cast<decltype(name)>(dlsym(library, #name));      \
+#define LOAD(name)                                                                                                     \
+    name = reinterpret_cast<decltype(name)>(dlsym(library, #name));                                                    \
     if (name == nullptr || name == &::name) missing += #name " ";
         FUNCTIONS(LOAD)
 #undef LOAD

@@ -1,4 +1,5 @@
-// Bits do not depend on the host's floating-point environment, which is as it was when a call returns; functions of the host's run in it.
+// Bits do not depend on the host's floating-point environment, which is as it was when a call returns; functions of the
+// host's run in it.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -15,11 +16,14 @@ using namespace mdlm_test;
 
 namespace {
 
-const HostFloats hosts[] = {{FE_TONEAREST, false}, {FE_TONEAREST, true}, {FE_UPWARD, false}, {FE_DOWNWARD, true}, {FE_TOWARDZERO, false}};
+const HostFloats hosts[] = {
+    {FE_TONEAREST, false}, {FE_TONEAREST, true}, {FE_UPWARD, false}, {FE_DOWNWARD, true}, {FE_TOWARDZERO, false}};
 
 // Weights so small that gradients of q and k are denormal numbers.
 struct SmallRig : Rig {
-    explicit SmallRig(mdlm_device_kind device) : Rig({{"init_method_std", "1e-13"}, {"output_init_std", "1e-13"}}) { desc.device = device; }
+    explicit SmallRig(mdlm_device_kind device) : Rig({{"init_method_std", "1e-13"}, {"output_init_std", "1e-13"}}) {
+        desc.device = device;
+    }
 };
 
 int64_t denormals_of(Rig &rig) {
@@ -28,8 +32,10 @@ int64_t denormals_of(Rig &rig) {
     for (int64_t i = 0; i < count; ++i) {
         mdlm_param_desc info = MDLM_PARAM_DESC_INIT;
         void *grad = nullptr;
-        if (mdlm_param_info(rig.block, i, &info) != MDLM_OK || mdlm_param_data(rig.block, i, nullptr, &grad) != MDLM_OK) return 0;
-        for (uint64_t j = 0; j < info.grad_bytes / 4; ++j) found += std::fpclassify(static_cast<const float *>(grad)[j]) == FP_SUBNORMAL;
+        if (mdlm_param_info(rig.block, i, &info) != MDLM_OK || mdlm_param_data(rig.block, i, nullptr, &grad) != MDLM_OK)
+            return 0;
+        for (uint64_t j = 0; j < info.grad_bytes / 4; ++j)
+            found += std::fpclassify(static_cast<const float *>(grad)[j]) == FP_SUBNORMAL;
     }
     return found;
 }
@@ -38,9 +44,7 @@ int64_t denormals_of(Rig &rig) {
 struct RestlessPool {
     std::atomic<int> changed{0}, calls{0};
     HostFloats host;  // what parallel_for itself should see
-    mdlm_threadpool table(int32_t threads) {
-        return {threads, run, this};
-    }
+    mdlm_threadpool table(int32_t threads) { return {threads, run, this}; }
     static void run(void *payload, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
         auto &self = *static_cast<RestlessPool *>(payload);
         ++self.calls;
@@ -147,13 +151,19 @@ struct Witness {
 };
 enum Which { parallel_for, take_memory, give_memory, log_line, grad_ready, observe, collective, leave_group };
 
-mdlm_status copy_all(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op, int64_t, void *) {
+mdlm_status copy_all(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op,
+                     int64_t, void *) {
     static_cast<Witness *>(payload)->note(collective);
-    if (send != recv) std::memcpy(recv, send, static_cast<size_t>(count) * (dtype == MDLM_DTYPE_F64 ? 8 : dtype == MDLM_DTYPE_F32 ? 4 : 2));
+    if (send != recv)
+        std::memcpy(recv, send,
+                    static_cast<size_t>(count) * (dtype == MDLM_DTYPE_F64   ? 8
+                                                  : dtype == MDLM_DTYPE_F32 ? 4
+                                                                            : 2));
     return MDLM_OK;
 }
 // A group of two of which both ranks hold the same.
-mdlm_status gather_twice(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, int64_t, void *) {
+mdlm_status gather_twice(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, int64_t,
+                         void *) {
     static_cast<Witness *>(payload)->note(collective);
     const size_t bytes = static_cast<size_t>(count) * (dtype == MDLM_DTYPE_F64 ? 8 : dtype == MDLM_DTYPE_F32 ? 4 : 2);
     std::memcpy(recv, send, bytes);
@@ -179,7 +189,8 @@ TEST_CASE("floats: functions of the host's run in its environment, and what they
                                   &w};
     const mdlm_allocator memory = {[](void *p, size_t bytes, size_t alignment) {
                                        static_cast<Witness *>(p)->note(take_memory);
-                                       return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+                                       return std::aligned_alloc(alignment,
+                                                                 (bytes + alignment - 1) / alignment * alignment);
                                    },
                                    [](void *p, void *at, size_t, size_t) {
                                        static_cast<Witness *>(p)->note(give_memory);
@@ -197,7 +208,8 @@ TEST_CASE("floats: functions of the host's run in its environment, and what they
     options.grad_ready = [](void *p, int64_t) {
         auto &witness = *static_cast<Witness *>(p);
         witness.note(grad_ready);
-        witness.host.rounding = witness.host.rounding == FE_UPWARD ? FE_DOWNWARD : FE_UPWARD;  // every layer another one
+        witness.host.rounding =
+            witness.host.rounding == FE_UPWARD ? FE_DOWNWARD : FE_UPWARD;  // every layer another one
         witness.host.set();
         return mdlm_status{MDLM_OK};
     };
@@ -207,7 +219,8 @@ TEST_CASE("floats: functions of the host's run in its environment, and what they
         const HostFloatsScope scope(w.host);
         statuses.push_back(mdlm_comm_create(&group, &rig.desc.comm));
         statuses.push_back(rig.open());
-        statuses.push_back(mdlm_context_set_observer(rig.context, [](void *p, const mdlm_op_event *) { static_cast<Witness *>(p)->note(observe); }, &w));
+        statuses.push_back(mdlm_context_set_observer(
+            rig.context, [](void *p, const mdlm_op_event *) { static_cast<Witness *>(p)->note(observe); }, &w));
         statuses.push_back(rig.forward());
         statuses.push_back(rig.backward(&options));
         after = HostFloats::now();

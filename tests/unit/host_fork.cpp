@@ -1,4 +1,5 @@
-// A child that fork made: destroying what it inherited works and tells nobody, other calls on it are refused, and new contexts work.
+// A child that fork made: destroying what it inherited works and tells nobody, other calls on it are refused, and new
+// contexts work.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -51,9 +52,12 @@ std::string all_are_refused(Rig &r) {
     EXPECT_FAILS(mdlm_param_info(r.block, 0, &info), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_param_find(r.block, "final_layernorm.bias", &number), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_param_set_requires_grad(r.block, 0, 0), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_write(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_grad_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE, word);
+    EXPECT_FAILS(mdlm_param_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE,
+                 word);
+    EXPECT_FAILS(mdlm_param_write(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE,
+                 word);
+    EXPECT_FAILS(mdlm_param_grad_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4),
+                 MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_param_gather(r.block, 0, 0, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_block_memory(r.block, &memory), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_block_plan(r.block, &r.shape, &plan), MDLM_ERROR_STATE, word);
@@ -186,9 +190,12 @@ TEST_CASE("fork: a group of threads does not hear of a child that destroys its r
                 EXPECT_FAILS(mdlm_context_create(&desc, &context), MDLM_ERROR_STATE, "fork");
                 EXPECT_FAILS(mdlm_comm_rank(comms[2], &rank, nullptr), MDLM_ERROR_STATE, "fork");
                 EXPECT_FAILS(mdlm_comm_abort(comms[1]), MDLM_ERROR_STATE, "fork");
-                EXPECT_FAILS(mdlm_comm_all_reduce(comms[2], &send, &recv, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 0), MDLM_ERROR_STATE, "fork");
-                EXPECT_FAILS(mdlm_comm_all_gather(comms[2], &send, &recv, 0, MDLM_DTYPE_F32, 0), MDLM_ERROR_STATE, "fork");
-                EXPECT_FAILS(mdlm_comm_reduce_scatter(comms[2], &send, &recv, 0, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 0), MDLM_ERROR_STATE, "fork");
+                EXPECT_FAILS(mdlm_comm_all_reduce(comms[2], &send, &recv, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 0),
+                             MDLM_ERROR_STATE, "fork");
+                EXPECT_FAILS(mdlm_comm_all_gather(comms[2], &send, &recv, 0, MDLM_DTYPE_F32, 0), MDLM_ERROR_STATE,
+                             "fork");
+                EXPECT_FAILS(mdlm_comm_reduce_scatter(comms[2], &send, &recv, 0, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 0),
+                             MDLM_ERROR_STATE, "fork");
                 for (mdlm_comm *comm : comms) mdlm_comm_destroy(comm);
                 return "";
             });
@@ -208,14 +215,16 @@ TEST_CASE("fork: no function of the host's is called in the child") {
     int counted = 0;
     calls = &counted;
     mdlm_comm_table group = MDLM_COMM_TABLE_INIT;
-    group.all_reduce = group.reduce_scatter = [](void *, const void *, void *, int64_t, mdlm_dtype, mdlm_reduce_op, int64_t, void *) {
+    group.all_reduce = group.reduce_scatter = [](void *, const void *, void *, int64_t, mdlm_dtype, mdlm_reduce_op,
+                                                 int64_t, void *) { return mdlm_status{MDLM_OK}; };
+    group.all_gather = [](void *, const void *, void *, int64_t, mdlm_dtype, int64_t, void *) {
         return mdlm_status{MDLM_OK};
     };
-    group.all_gather = [](void *, const void *, void *, int64_t, mdlm_dtype, int64_t, void *) { return mdlm_status{MDLM_OK}; };
     group.abort = group.destroy = [](void *) { ++*calls; };
     const mdlm_allocator memory = {[](void *, size_t bytes, size_t alignment) {
                                        ++*calls;
-                                       return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+                                       return std::aligned_alloc(alignment,
+                                                                 (bytes + alignment - 1) / alignment * alignment);
                                    },
                                    [](void *, void *at, size_t, size_t) {
                                        ++*calls;

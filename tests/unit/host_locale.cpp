@@ -1,4 +1,5 @@
-// Text does not follow the host's locale: plans, settings, tables and errors have a point where its numbers have a comma.
+// Text does not follow the host's locale: plans, settings, tables and errors have a point where its numbers have a
+// comma.
 #include <doctest/doctest.h>
 
 #include <locale.h>
@@ -61,16 +62,24 @@ std::string text_of(Write &&write) {
 // Everything that the library writes with numbers in it, and errors with such.
 std::vector<std::string> texts() {
     std::vector<std::string> all;
-    Rig rig({{"num_layers", "4"}, {"hidden_size", "1024"}, {"num_attention_heads", "8"}, {"recompute_granularity", "selective"},
-             {"layernorm_epsilon", "1.5e-5"}, {"softmax_scale", "0.125"}});
+    Rig rig({{"num_layers", "4"},
+             {"hidden_size", "1024"},
+             {"num_attention_heads", "8"},
+             {"recompute_granularity", "selective"},
+             {"layernorm_epsilon", "1.5e-5"},
+             {"softmax_scale", "0.125"}});
     rig.shape.seq_length = 2048;
     all.push_back(told(mdlm_plan_create(&rig.config, &rig.shape, nullptr, &rig.plan)));
     all.push_back(text_of([&](char *buf, size_t cap, size_t *n) { return mdlm_plan_print(rig.plan, buf, cap, n); }));
     all.push_back(text_of([&](char *buf, size_t cap, size_t *n) { return mdlm_plan_to_json(rig.plan, buf, cap, n); }));
     for (int32_t i = 0; i < mdlm_config_key_count(); ++i)
-        all.push_back(text_of([&](char *buf, size_t cap, size_t *n) { return mdlm_config_get(&rig.config, mdlm_config_key(i), buf, cap, n); }));
+        all.push_back(text_of([&](char *buf, size_t cap, size_t *n) {
+            return mdlm_config_get(&rig.config, mdlm_config_key(i), buf, cap, n);
+        }));
     for (int32_t i = 0; mdlm_device_table_name(i) != nullptr; ++i)
-        all.push_back(text_of([&](char *buf, size_t cap, size_t *n) { return mdlm_device_table(mdlm_device_table_name(i), buf, cap, n); }));
+        all.push_back(text_of([&](char *buf, size_t cap, size_t *n) {
+            return mdlm_device_table(mdlm_device_table_name(i), buf, cap, n);
+        }));
     mdlm_config c = rig.config;
     all.push_back(told(mdlm_config_set(&c, "hidden_dropout", "0.25")));
     all.push_back(told(mdlm_config_set(&c, "hidden_dropout", "0,25")));
@@ -80,9 +89,11 @@ std::vector<std::string> texts() {
     all.push_back(told(mdlm_config_validate(&c)));
     c = rig.config, c.rotary_percent = 0.0234375;  // turns 3 channels
     all.push_back(told(mdlm_config_validate(&c)));
-    const std::string chain = "{\"format\": \"mdlm-chain\", \"version\": 1.5}", table = "{\"format\": \"mdlm-device-table\", \"op_ns\": 1.5}";
+    const std::string chain = "{\"format\": \"mdlm-chain\", \"version\": 1.5}",
+                      table = "{\"format\": \"mdlm-device-table\", \"op_ns\": 1.5}";
     all.push_back(told(mdlm_chain_solve(chain.data(), chain.size(), 1, 0, nullptr, 0, nullptr)));
-    all.push_back(text_of([&](char *buf, size_t cap, size_t *n) { return mdlm_device_table(table.c_str(), buf, cap, n); }));
+    all.push_back(
+        text_of([&](char *buf, size_t cap, size_t *n) { return mdlm_device_table(table.c_str(), buf, cap, n); }));
     rig.shape.max_bytes = 1;
     rig.config.memory_budget = 1;
     rig.config.recompute_granularity = MDLM_RECOMPUTE_NONE;

@@ -1,4 +1,5 @@
-// A pool of the caller's that breaks its rules: nothing is written where it should not be, the call fails and says why, and all can go on.
+// A pool of the caller's that breaks its rules: nothing is written where it should not be, the call fails and says why,
+// and all can go on.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -168,11 +169,12 @@ TEST_CASE("a caller's pool that returns while tasks run: the call waits for them
                                    },
                                    &state};
     const auto pool = make_caller_pool(table);
-    CHECK_THROWS_WITH_AS(pool->each(2, [&](int64_t, int32_t) {
-                             state.started = true;
-                             sleep_ms(5);
-                             ++state.ran;
-                         }),
+    CHECK_THROWS_WITH_AS(pool->each(2,
+                                    [&](int64_t, int32_t) {
+                                        state.started = true;
+                                        sleep_ms(5);
+                                        ++state.ran;
+                                    }),
                          doctest::Contains("had run when it returned"), Error);
     CHECK(state.ran == 1);
     state.first.join(), state.late.join();  // before the pool ends, which a late task still looks into
@@ -180,7 +182,10 @@ TEST_CASE("a caller's pool that returns while tasks run: the call waits for them
 }
 
 TEST_CASE("a caller's pool that throws") {
-    const mdlm_threadpool table = {1, [](void *, int64_t, Faulty::Task task, void *a) { task(a, 0, 0), throw Error(MDLM_ERROR_CALLBACK, "thrown"); }, nullptr};
+    const mdlm_threadpool table = {
+        1,
+        [](void *, int64_t, Faulty::Task task, void *a) { task(a, 0, 0), throw Error(MDLM_ERROR_CALLBACK, "thrown"); },
+        nullptr};
     const auto pool = make_caller_pool(table);
     CHECK_THROWS_WITH_AS(pool->each(2, [](int64_t, int32_t) {}), "thrown", Error);
 }

@@ -29,11 +29,13 @@ TEST_CASE("signals: none that is sent to the process runs on a worker") {
     host = pthread_self();
     handled = elsewhere = 0;
     const int signals[] = {SIGUSR1, SIGTERM, SIGALRM, SIGCHLD, SIGPROF, SIGRTMIN + 3};
-    struct sigaction action {}, before[std::size(signals)];
+    struct sigaction action {
+    }, before[std::size(signals)];
     action.sa_handler = handler;
     sigset_t blocked, mask;
     sigemptyset(&blocked);
-    for (size_t i = 0; i < std::size(signals); ++i) sigaction(signals[i], &action, &before[i]), sigaddset(&blocked, signals[i]);
+    for (size_t i = 0; i < std::size(signals); ++i)
+        sigaction(signals[i], &action, &before[i]), sigaddset(&blocked, signals[i]);
     sigset_t kept, after;
     pthread_sigmask(SIG_SETMASK, nullptr, &kept);
     Rig rig;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t stack_bytes = 512 << 10;
 
-// Runs body on a thread with a stack of its own, and returns how much of it was touched, what the thread needs for itself included; 0 when there was no
-// such thread.
+// Runs body on a thread with a stack of its own, and returns how much of it was touched, what the thread needs for
+// itself included; 0 when there was no such thread.
 size_t touched(const std::function<void()> &body) {
     void *stack = std::aligned_alloc(4096, stack_bytes);
     std::memset(stack, 0xa5, stack_bytes);
@@ -43,8 +43,15 @@ size_t touched(const std::function<void()> &body) {
 // All that a trainer does, and the planner, with everything that may be large; "" or what is wrong.
 std::string life(mdlm_device_kind device, const char *dtype, mdlm_matmul matmul, int32_t threads) {
     const bool slow = device == MDLM_DEVICE_REFERENCE;
-    Rig rig({{"num_layers", "2"}, {"hidden_size", slow ? "32" : "128"}, {"num_attention_heads", "4"}, {"num_query_groups", "2"}, {"params_dtype", dtype},
-             {"activation_func", "swiglu"}, {"normalization", "RMSNorm"}, {"qk_layernorm", "true"}, {"attention_backend", threads == 1 ? "unfused" : "fused"}});
+    Rig rig({{"num_layers", "2"},
+             {"hidden_size", slow ? "32" : "128"},
+             {"num_attention_heads", "4"},
+             {"num_query_groups", "2"},
+             {"params_dtype", dtype},
+             {"activation_func", "swiglu"},
+             {"normalization", "RMSNorm"},
+             {"qk_layernorm", "true"},
+             {"attention_backend", threads == 1 ? "unfused" : "fused"}});
     rig.desc.device = device, rig.desc.matmul = matmul, rig.desc.num_threads = threads;
     rig.shape.seq_length = rig.batch.seq_length = slow ? 16 : 64;
     if (rig.open() != MDLM_OK || rig.step() != MDLM_OK) return mdlm_last_error();

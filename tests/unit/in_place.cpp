@@ -44,8 +44,8 @@ void all(Device &device, DType type) {
         size.n = width;
         Scratch scratch(device, Kernel::norm_backward, size);
         const auto backward = [&](void *dx) {
-            device.norm_backward({type, rows, width, rms, false, 1e-5, dy.data(), x.data(), weight.data(), rstd.data(), m, add.data(), dx,
-                                  dweight.data(), db, false, scratch.data()});
+            device.norm_backward({type, rows, width, rms, false, 1e-5, dy.data(), x.data(), weight.data(), rstd.data(),
+                                  m, add.data(), dx, dweight.data(), db, false, scratch.data()});
         };
         check_over("norm_backward: dx over dy", dy, backward);
         const Tensor after_dy = dweight;
@@ -74,7 +74,9 @@ void all(Device &device, DType type) {
         const Attention a = test.shape(type, docs);
         const int64_t count = test.batch * test.heads * test.seq * test.seq;
         Tensor p = Tensor::random(type, count, 6), dp = Tensor::random(type, count, 7);
-        check_over("attn_softmax: probabilities over scores", p, [&](void *to) { device.attn_softmax({a, p.data(), to}); });
+        check_over("attn_softmax: probabilities over scores", p, [&](void *to) {
+            device.attn_softmax({a, p.data(), to});
+        });
         device.attn_softmax({a, p.data(), p.data()});
         check_over("attn_softmax_backward: dscores over dprobabilities", dp, [&](void *to) {
             device.attn_softmax_backward({a, p.data(), dp.data(), to});

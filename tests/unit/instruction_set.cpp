@@ -1,5 +1,5 @@
-// With MDLM_TEST_INSTRUCTION_SET=SSE4 in the environment (a name of Highway's), the CPU device has the kernels that it has on a machine with
-// nothing better. So what other machines run is tested on this one.
+// With MDLM_TEST_INSTRUCTION_SET=SSE4 in the environment (a name of Highway's), the CPU device has the kernels that it
+// has on a machine with nothing better. So what other machines run is tested on this one.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

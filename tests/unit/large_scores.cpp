@@ -1,5 +1,6 @@
-// Attention with scores of any size. Fused backward rebuilds each row of probabilities, and it must sum to 1 whatever the scores are; single
-// probabilities are compared with long double arithmetic on the same q and k, which shares nothing with the devices.
+// Attention with scores of any size. Fused backward rebuilds each row of probabilities, and it must sum to 1 whatever
+// the scores are; single probabilities are compared with long double arithmetic on the same q and k, which shares
+// nothing with the devices.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -44,13 +45,16 @@ struct Rows {
         context.assign(count, 0.0f);
         KernelSize size;
         size.rows = size.seq = s, size.heads = size.groups = 1, size.d = d;
-        const auto scratch = [&](Kernel kernel) { return std::make_unique<Block>(device.traits().workspace(kernel, size)); };
+        const auto scratch = [&](Kernel kernel) {
+            return std::make_unique<Block>(device.traits().workspace(kernel, size));
+        };
         device.attention_forward({a, heads(q), heads(k), heads(v), heads(context), row_max.data(), inverse.data(),
                                   scratch(Kernel::attention_forward)->data()});
         // Channel c of the gradient belongs to one query: dv is then its row of probabilities.
         for (int64_t c = 0; c < wide; ++c) dcontext[size_t((s - wide + c) * d + c)] = 1.0f;
-        device.attention_backward({a, heads(q), heads(k), heads(v), heads(context), heads(dcontext), row_max.data(), inverse.data(),
-                                   heads(dq), heads(dk), heads(dv), scratch(Kernel::attention_backward)->data()});
+        device.attention_backward({a, heads(q), heads(k), heads(v), heads(context), heads(dcontext), row_max.data(),
+                                   inverse.data(), heads(dq), heads(dk), heads(dv),
+                                   scratch(Kernel::attention_backward)->data()});
         probabilities.resize(size_t(wide * s));
         for (int64_t c = 0; c < wide; ++c)
             for (int64_t j = 0; j < s; ++j) probabilities[size_t(c * s + j)] = dv[size_t(j * d + c)];
@@ -80,7 +84,8 @@ struct Pattern {
     std::function<void(Rows &)> fill;
 };
 
-// q is the same in all channels and keys differ by what `of` says, so that the score is 4 q of(j), the scale being 1 / 2 and d 8.
+// q is the same in all channels and keys differ by what `of` says, so that the score is 4 q of(j), the scale being 1 /
+// 2 and d 8.
 Pattern by_key(const char *name, double query, std::function<double(int64_t, int64_t)> of) {
     return {name, [=](Rows &r) {
                 std::fill(r.q.begin(), r.q.end(), float(query));
@@ -106,7 +111,8 @@ std::vector<Pattern> patterns() {
         all.push_back(by_key("rising", 0.37, [step](int64_t j, int64_t) { return step * double(j); }));
     all.push_back(by_key("falling", 0.37, [](int64_t j, int64_t) { return -1e-3 * double(j); }));
     // As much weight on many keys far below the maximum as on it.
-    all.push_back(by_key("one above all", 1.0, [](int64_t j, int64_t s) { return j + 1 == s ? 0.1 + std::log(double(s)) / 4 : 0.1; }));
+    all.push_back(by_key("one above all", 1.0,
+                         [](int64_t j, int64_t s) { return j + 1 == s ? 0.1 + std::log(double(s)) / 4 : 0.1; }));
     all.push_back(by_key("two far apart", 1e15, [](int64_t j, int64_t) { return j % 2 == 0 ? 1e15 : -1e15; }));
     return all;
 }
@@ -120,7 +126,8 @@ void check(Rows &r, Device &device) {
         double total = 0;
         for (int64_t j = 0; j < r.s; ++j) total += p[j];
         CHECK(std::fabs(total - 1.0) <= limit);
-        CHECK(std::fabs(double(r.context[size_t(query * Rows::d)]) - 1.0) <= 2e-6 + 1e-9 * double(r.s));  // a float sum, tile by tile
+        CHECK(std::fabs(double(r.context[size_t(query * Rows::d)]) - 1.0) <=
+              2e-6 + 1e-9 * double(r.s));  // a float sum, tile by tile
         long double most = -INFINITY, sum = 0, largest = 0;
         std::vector<long double> score(static_cast<size_t>(r.s));
         for (int64_t j = 0; j < r.s; ++j) {
@@ -142,7 +149,8 @@ void check(Rows &r, Device &device) {
 
 TEST_CASE("cpu: rows of probabilities that backward rebuilds sum to 1, whatever the scores") {
     for (const int32_t threads : {0, 1, 3}) {  // 0: the reference device
-        const auto device = threads == 0 ? make_reference_device() : make_cpu_device(make_own_pool(threads), MDLM_MATMUL_AUTO);
+        const auto device =
+            threads == 0 ? make_reference_device() : make_cpu_device(make_own_pool(threads), MDLM_MATMUL_AUTO);
         CAPTURE(threads);
         const std::vector<Pattern> all = patterns();
         for (const int64_t s : {9, 100, 1000, 8192, 131072})
@@ -171,8 +179,9 @@ TEST_CASE("cpu: a softmax scale that is 0 as a float, and products above what a 
     }
 }
 
-// One head of 64 channels, linear_qkv is its bias b alone: q = k = v = b for all tokens, every score is 8 b^2 and every probability 1 / s.
-// linear_proj is the identity over b and linear_fc2 0, so y = x + 1, and b times the gradient of the values' bias is s where dy = 1.
+// One head of 64 channels, linear_qkv is its bias b alone: q = k = v = b for all tokens, every score is 8 b^2 and every
+// probability 1 / s. linear_proj is the identity over b and linear_fc2 0, so y = x + 1, and b times the gradient of the
+// values' bias is s where dy = 1.
 TEST_CASE("cpu: attention in a block with scores up to 1e11") {
     constexpr int64_t s = 5, h = 64;
     for (const char *backend : {"fused", "unfused"})
@@ -183,21 +192,30 @@ TEST_CASE("cpu: attention in a block with scores up to 1e11") {
                     CAPTURE(device);
                     CAPTURE(b);
                     CAPTURE(scale);
-                    Rig rig({{"num_layers", "1"}, {"hidden_size", "64"}, {"num_attention_heads", "1"}, {"ffn_hidden_size", "8"},
-                             {"position_embedding_type", "none"}, {"attention_mask_type", "no_mask"}, {"add_qkv_bias", "1"},
-                             {"final_layernorm", "0"}, {"hidden_dropout", "0"}, {"attention_dropout", "0"}, {"attention_backend", backend},
+                    Rig rig({{"num_layers", "1"},
+                             {"hidden_size", "64"},
+                             {"num_attention_heads", "1"},
+                             {"ffn_hidden_size", "8"},
+                             {"position_embedding_type", "none"},
+                             {"attention_mask_type", "no_mask"},
+                             {"add_qkv_bias", "1"},
+                             {"final_layernorm", "0"},
+                             {"hidden_dropout", "0"},
+                             {"attention_dropout", "0"},
+                             {"attention_backend", backend},
                              {"softmax_scale", scale}});
                     REQUIRE(rig.good_settings);
                     rig.desc.device = device, rig.desc.num_threads = 1;
-                    rig.shape.seq_length = rig.batch.seq_length = s, rig.shape.micro_batch_size = rig.batch.micro_batch_size = 1;
+                    rig.shape.seq_length = rig.batch.seq_length = s,
+                    rig.shape.micro_batch_size = rig.batch.micro_batch_size = 1;
                     rig.make_buffers();
                     std::fill_n(static_cast<float *>(rig.dy.get()), s * h, 1.0f);
                     REQUIRE_OK(rig.open());
                     const auto write = [&](const char *name, const std::vector<float> &values) {
                         int64_t index = 0;
                         REQUIRE_OK(mdlm_param_find(rig.block, name, &index));
-                        REQUIRE_OK(mdlm_param_write(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, values.data(),
-                                                    4 * values.size()));
+                        REQUIRE_OK(mdlm_param_write(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32,
+                                                    values.data(), 4 * values.size()));
                         return index;
                     };
                     std::vector<float> identity(static_cast<size_t>(h * h));
@@ -207,15 +225,17 @@ TEST_CASE("cpu: attention in a block with scores up to 1e11") {
                     write("layers.0.self_attention.linear_proj.weight", identity);
                     const int64_t bias = write("layers.0.self_attention.linear_qkv.bias", std::vector<float>(3 * h, b));
                     REQUIRE_OK(rig.step());
-                    const auto *x = static_cast<const float *>(rig.x.get()), *y = static_cast<const float *>(rig.y.get());
+                    const auto *x = static_cast<const float *>(rig.x.get()),
+                               *y = static_cast<const float *>(rig.y.get());
                     const auto *dx = static_cast<const float *>(rig.dx.get());
                     std::vector<float> gradient(3 * h);
-                    REQUIRE_OK(mdlm_param_grad_read(rig.block, bias, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, gradient.data(),
-                                                    4 * gradient.size()));
+                    REQUIRE_OK(mdlm_param_grad_read(rig.block, bias, nullptr, nullptr, nullptr, MDLM_DTYPE_F32,
+                                                    gradient.data(), 4 * gradient.size()));
                     for (int64_t i = 0; i < s * h; ++i) {
                         CHECK(std::fabs(y[i] - x[i] - 1.0f) <= 1e-5f);
                         CHECK(std::isfinite(dx[i]));
                     }
-                    for (int64_t i = 2 * h; i < 3 * h; ++i) CHECK(std::fabs(gradient[size_t(i)] * b - float(s)) <= 1e-5f * float(s));
+                    for (int64_t i = 2 * h; i < 3 * h; ++i)
+                        CHECK(std::fabs(gradient[size_t(i)] * b - float(s)) <= 1e-5f * float(s));
                 }
 }

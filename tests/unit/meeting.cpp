@@ -25,7 +25,8 @@ std::string met(M &meeting, int32_t rank, int64_t timeout_ms = 60000) {
 
 TEST_CASE("meeting: who is preempted between two looks is not told of an end that came after the meeting") {
     for (int i = 0; i < 20; ++i) {
-        // Rank 0 waits. Between its look at whether all have come and the next, at whether the group has ended, rank 1 comes, goes on and leaves.
+        // Rank 0 waits. Between its look at whether all have come and the next, at whether the group has ended, rank 1
+        // comes, goes on and leaves.
         std::atomic<bool> looks{false}, left{false};
         const std::function<void()> look = [&] {
             looks = true;
@@ -49,8 +50,8 @@ TEST_CASE("meeting: who is preempted between two looks is not told of an end tha
 }
 
 TEST_CASE("meeting: all ranks of a meeting return, or none does, whenever the group ends") {
-    // An end from a third thread at every moment of a meeting, a third of them as soon as one rank is back; the last rank to come must not return
-    // where another was refused.
+    // An end from a third thread at every moment of a meeting, a third of them as soon as one rank is back; the last
+    // rank to come must not return where another was refused.
     int ended = 0, took_place = 0;
     for (int i = 0; i < 150; ++i) {
         Meeting<> meeting(2, i % 2 == 0);

@@ -1,4 +1,5 @@
-// The observer of a context: it is told of exactly the ops that the tape counts, in order, in the right phase, and changes nothing.
+// The observer of a context: it is told of exactly the ops that the tape counts, in order, in the right phase, and
+// changes nothing.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -68,7 +69,8 @@ TEST_CASE("the observer is told of the ops that tapes count, and the results kee
             CAPTURE(i);
             CAPTURE(device);
             Rig rig;
-            for (const auto &setting : cases[i]) REQUIRE_OK(mdlm_config_set(&rig.config, setting.first, setting.second));
+            for (const auto &setting : cases[i])
+                REQUIRE_OK(mdlm_config_set(&rig.config, setting.first, setting.second));
             rig.config.layer_offset = 5;
             rig.desc.device = device;
             REQUIRE_OK(rig.open());
@@ -104,9 +106,9 @@ TEST_CASE("the observer is told of the ops that tapes count, and the results kee
             CHECK(count(backward.events, "linear_dgrad") == 4 * layers);
             CHECK(count(forward.events, "to_host") == count(backward.events, "from_host"));
             CHECK((count(forward.events, "to_host") > 0) == (rig.config.cpu_offloading != 0));
-            CHECK(forward.events.back().layer == 5 + layers);    // the final norm,
+            CHECK(forward.events.back().layer == 5 + layers);  // the final norm,
             CHECK(std::string(forward.events.back().op) == "norm");
-            CHECK(backward.events.back().layer == 5);            // and the first layer
+            CHECK(backward.events.back().layer == 5);  // and the first layer
 
             int64_t before = 0;
             std::map<std::string, int64_t> widths;
@@ -131,7 +133,8 @@ TEST_CASE("the observer is told of the ops that tapes count, and the results kee
                     CHECK(known.first->second == e.n);
                 }
             }
-            CHECK(widths == std::map<std::string, int64_t>{{"linear_qkv", 48}, {"linear_proj", 16}, {"linear_fc1", 64}, {"linear_fc2", 16}});
+            CHECK(widths == std::map<std::string, int64_t>{
+                                {"linear_qkv", 48}, {"linear_proj", 16}, {"linear_fc1", 64}, {"linear_fc2", 16}});
         }
     }
 }

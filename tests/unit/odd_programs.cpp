@@ -83,8 +83,10 @@ std::shared_ptr<const Differentiated> all_wanted(const std::shared_ptr<const Pro
     return differentiate(p, std::vector<char>(p->params.size(), 1), true);
 }
 
-// Gradients of all parameters, by running forward and backward with every buffer a place of its own. Empty for those that are frozen.
-std::vector<std::vector<float>> gradients(const std::shared_ptr<const Program> &program, const std::vector<char> &trains, bool input) {
+// Gradients of all parameters, by running forward and backward with every buffer a place of its own. Empty for those
+// that are frozen.
+std::vector<std::vector<float>> gradients(const std::shared_ptr<const Program> &program,
+                                          const std::vector<char> &trains, bool input) {
     const auto d = differentiate(program, trains, input);
     const auto device = make_reference_device();
     Group group(make_self_comm(), 1000);
@@ -92,9 +94,12 @@ std::vector<std::vector<float>> gradients(const std::shared_ptr<const Program> &
     state.tokens = {5, 2, false};
     state.mask.type = MDLM_MASK_CAUSAL, state.mask.seq = 5;
     state.accumulate = false;
-    const auto number = [](size_t seed, size_t i) { return static_cast<float>(static_cast<int>((seed * 31 + i * 17) % 23) - 11) / 8; };
+    const auto number = [](size_t seed, size_t i) {
+        return static_cast<float>(static_cast<int>((seed * 31 + i * 17) % 23) - 11) / 8;
+    };
     std::vector<std::vector<float>> buffers, params, grads;
-    for (const mdlm::Buffer &b : d->buffers) buffers.emplace_back(static_cast<size_t>(b.bytes(state.extent())) / sizeof(float), -77.0f);
+    for (const mdlm::Buffer &b : d->buffers)
+        buffers.emplace_back(static_cast<size_t>(b.bytes(state.extent())) / sizeof(float), -77.0f);
     std::vector<const void *> param_at;
     std::vector<void *> grad_at;
     for (const Param &p : program->params) {
@@ -112,7 +117,8 @@ std::vector<std::vector<float>> gradients(const std::shared_ptr<const Program> &
             std::vector<void *> in, out;
             for (BufferId b : op->in) in.push_back(buffers[b].data());
             for (BufferId b : op->out) out.push_back(buffers[b].data());
-            std::vector<double> workspace(static_cast<size_t>(op->workspace(device->traits(), state.extent())) / sizeof(double) + 8);
+            std::vector<double> workspace(
+                static_cast<size_t>(op->workspace(device->traits(), state.extent())) / sizeof(double) + 8);
             op->run({*device, group, state, in.data(), out.data(), workspace.data()});
         }
     return grads;
@@ -151,7 +157,8 @@ TEST_CASE("odd programs: a second contribution to a gradient is refused, unless 
     Maker two;
     const BufferId a = two.linear("a", two.p.input, width), b = two.linear("b", two.p.input, width);
     const auto program = two.take(two.sum("output", a, b));
-    CHECK(status_of([&] { all_wanted(program); }, "gradient of input: it has two contributions") == MDLM_ERROR_INTERNAL);
+    CHECK(status_of([&] { all_wanted(program); }, "gradient of input: it has two contributions") ==
+          MDLM_ERROR_INTERNAL);
     CHECK(status_of([&] { differentiate(program, {1, 1}, false); }, "") == MDLM_OK);  // nobody wants the input's
 
     // Twice the residual of a sum: the second would take the first one's place.
@@ -161,7 +168,8 @@ TEST_CASE("odd programs: a second contribution to a gradient is refused, unless 
     CHECK(status_of([&, p = residual.take(twice)] { all_wanted(p); }, "two contributions") == MDLM_ERROR_INTERNAL);
 }
 
-TEST_CASE("odd programs: a part of a gradient that two ops assign is refused, and so is a part of one that is assigned as a whole") {
+TEST_CASE("odd programs: a part of a gradient that two ops assign is refused, and so is a part of one that is assigned "
+          "as a whole") {
     for (const bool whole : {false, true}) {
         CAPTURE(whole);
         Maker m;
@@ -177,7 +185,8 @@ TEST_CASE("odd programs: a part of a gradient that two ops assign is refused, an
 TEST_CASE("odd programs: attention of which only some inputs want a gradient") {
     for (const bool fused : {true, false}) {
         Maker m;
-        const BufferId q = m.linear("q", m.p.input, width), k = m.linear("k", m.p.input, width), v = m.linear("v", m.p.input, width);
+        const BufferId q = m.linear("q", m.p.input, width), k = m.linear("k", m.p.input, width),
+                       v = m.linear("v", m.p.input, width);
         const AttentionSpec s = Maker::attention_spec(width, 0, 0, 0);
         BufferId context = no_buffer;
         if (fused) {
@@ -214,7 +223,8 @@ TEST_CASE("odd programs: boundaries of several sizes") {
         for (const Entry &e : *list)
             for (const Place *p : {&e.x, &e.y, &e.dy, &e.dx})
                 if (p->kind == Place::Kind::fixed) CHECK(p->offset + boundary <= plan->fixed_bytes);
-    CHECK(status_of([&] { make_block_plan(block_of(layer, width)); }, "layer 0 makes an output") == MDLM_ERROR_INTERNAL);
+    CHECK(status_of([&] { make_block_plan(block_of(layer, width)); }, "layer 0 makes an output") ==
+          MDLM_ERROR_INTERNAL);
 }
 
 TEST_CASE("odd programs: whatever runs is prepared, in the final norm's place too") {

@@ -14,13 +14,15 @@ constexpr DType f64 = DType::f64;
 
 void norm_case(Device &device, bool rms, bool zero_centered, bool with_add) {
     const int64_t rows = 5, width = 7;
-    Tensor x = Tensor::random(f64, rows * width, 1), weight = Tensor::random(f64, width, 2), bias = Tensor::random(f64, width, 3);
+    Tensor x = Tensor::random(f64, rows * width, 1), weight = Tensor::random(f64, width, 2),
+           bias = Tensor::random(f64, width, 3);
     Tensor add = Tensor::random(f64, rows * width, 4), dy = Tensor::random(f64, rows * width, 5);
-    Tensor y(f64, rows * width), rstd(f64, rows), mean(f64, rows), dx(f64, rows * width), dweight(f64, width), dbias(f64, width);
+    Tensor y(f64, rows * width), rstd(f64, rows), mean(f64, rows), dx(f64, rows * width), dweight(f64, width),
+        dbias(f64, width);
     const double epsilon = 1e-2;
     const auto loss = [&] {
-        device.norm_forward({f64, rows, width, rms, zero_centered, epsilon, x.data(), weight.data(), rms ? nullptr : bias.data(), y.data(),
-                             rstd.data(), rms ? nullptr : mean.data()});
+        device.norm_forward({f64, rows, width, rms, zero_centered, epsilon, x.data(), weight.data(),
+                             rms ? nullptr : bias.data(), y.data(), rstd.data(), rms ? nullptr : mean.data()});
         // What arrives from elsewhere is the gradient of <add, x>.
         return product(y, dy) + (with_add ? product(x, add) : 0.0);
     };
@@ -30,9 +32,9 @@ void norm_case(Device &device, bool rms, bool zero_centered, bool with_add) {
     size.n = width;
     Scratch scratch(device, Kernel::norm_backward, size);
     const auto backward = [&](bool accumulate) {
-        device.norm_backward({f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(), rstd.data(),
-                              rms ? nullptr : mean.data(), with_add ? add.data() : nullptr, dx.data(), dweight.data(),
-                              rms ? nullptr : dbias.data(), accumulate, scratch.data()});
+        device.norm_backward({f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(),
+                              rstd.data(), rms ? nullptr : mean.data(), with_add ? add.data() : nullptr, dx.data(),
+                              dweight.data(), rms ? nullptr : dbias.data(), accumulate, scratch.data()});
     };
     std::vector<Wrt> wrt = {{"x", &x, &dx, false}, {"weight", &weight, &dweight, true}};
     if (!rms) wrt.push_back({"bias", &bias, &dbias, true});
@@ -41,8 +43,9 @@ void norm_case(Device &device, bool rms, bool zero_centered, bool with_add) {
 
     // A part alone gives the same.
     Tensor only(f64, width);
-    device.norm_backward({f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(), rstd.data(),
-                          rms ? nullptr : mean.data(), nullptr, nullptr, only.data(), nullptr, false, scratch.data()});
+    device.norm_backward({f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(),
+                          rstd.data(), rms ? nullptr : mean.data(), nullptr, nullptr, only.data(), nullptr, false,
+                          scratch.data()});
     CHECK(only == dweight);
 }
 
@@ -69,7 +72,8 @@ TEST_CASE("gradients: linears") {
         size.bias = with_bias;
         const auto loss = [&] {
             Scratch scratch(*device, Kernel::linear_forward, size);
-            device->linear_forward({f64, m, n, k, x.data(), w.data(), with_bias ? bias.data() : nullptr, y.data(), scratch.data()});
+            device->linear_forward(
+                {f64, m, n, k, x.data(), w.data(), with_bias ? bias.data() : nullptr, y.data(), scratch.data()});
             return product(y, dy);
         };
         const auto backward = [&](bool accumulate) {
@@ -93,11 +97,13 @@ TEST_CASE("gradients: bias, dropout and add") {
                 const Tokens tokens{3, 2, batch_first};
                 const int64_t width = 5, count = tokens.rows() * width;
                 const Dropout dropout = dropout_of(probability);
-                Tensor x = Tensor::random(f64, count, 1), bias = Tensor::random(f64, width, 2), residual = Tensor::random(f64, count, 3);
-                Tensor dy = Tensor::random(f64, count, 4), y(f64, count), dx(f64, count), dbias(f64, width), dresidual(f64, count);
+                Tensor x = Tensor::random(f64, count, 1), bias = Tensor::random(f64, width, 2),
+                       residual = Tensor::random(f64, count, 3);
+                Tensor dy = Tensor::random(f64, count, 4), y(f64, count), dx(f64, count), dbias(f64, width),
+                       dresidual(f64, count);
                 const auto loss = [&] {
-                    device->bias_dropout_add(
-                        {f64, tokens, width, dropout, x.data(), with_bias ? bias.data() : nullptr, residual.data(), y.data()});
+                    device->bias_dropout_add({f64, tokens, width, dropout, x.data(), with_bias ? bias.data() : nullptr,
+                                              residual.data(), y.data()});
                     return product(y, dy);
                 };
                 const auto backward = [&](bool accumulate) {
@@ -126,7 +132,8 @@ TEST_CASE("dropout: the same elements for both layouts") {
     int64_t different = 0;
     for (int64_t s = 0; s < seq; ++s) {
         for (int64_t b = 0; b < batch; ++b) {
-            for (int64_t c = 0; c < width; ++c) different += s_major[(s * batch + b) * width + c] != b_major[(b * seq + s) * width + c];
+            for (int64_t c = 0; c < width; ++c)
+                different += s_major[(s * batch + b) * width + c] != b_major[(b * seq + s) * width + c];
         }
     }
     CHECK(different == 0);
@@ -147,7 +154,9 @@ TEST_CASE("gradients: activations") {
             device->activation_forward({f64, kind, rows, width, g.data(), m.data()});
             return product(m, dm);
         };
-        const auto backward = [&](bool) { device->activation_backward({f64, kind, rows, width, g.data(), dm.data(), dg.data()}); };
+        const auto backward = [&](bool) {
+            device->activation_backward({f64, kind, rows, width, g.data(), dm.data(), dg.data()});
+        };
         check_backward("activation " + std::to_string(kind), {{"g", &g, &dg, false}}, loss, backward);
     }
 }

@@ -1,4 +1,5 @@
-// Every backward kernel of attention on the reference device, against finite differences; and the fused form against the steps.
+// Every backward kernel of attention on the reference device, against finite differences; and the fused form against
+// the steps.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,9 +18,9 @@ constexpr DType f64 = DType::f64;
 struct Setup {
     explicit Setup(const AttentionCase &c)
         : test(c), docs(c.documents), a(c.shape(f64, docs)), rows(a.tokens.rows()), per_group(c.heads / c.groups),
-          squares(c.batch * c.heads * c.seq * c.seq), qkv(Tensor::random(f64, rows * c.packed().width(), 11)), dqkv(f64, qkv.count()),
-          dcontext(Tensor::random(f64, rows * c.heads * c.d, 12)), context(f64, dcontext.count()),
-          row_max(f64, rows * c.heads), inverse_sum(f64, rows * c.heads) {}
+          squares(c.batch * c.heads * c.seq * c.seq), qkv(Tensor::random(f64, rows * c.packed().width(), 11)),
+          dqkv(f64, qkv.count()), dcontext(Tensor::random(f64, rows * c.heads * c.d, 12)),
+          context(f64, dcontext.count()), row_max(f64, rows * c.heads), inverse_sum(f64, rows * c.heads) {}
 
     const AttentionCase &test;
     Documents docs;
@@ -45,12 +46,14 @@ struct Setup {
     }
     void forward(Device &device) {
         Scratch scratch(device, Kernel::attention_forward, test.size(f64));
-        device.attention_forward({a, q(), k(), v(), heads(context), row_max.data(), inverse_sum.data(), scratch.data()});
+        device.attention_forward(
+            {a, q(), k(), v(), heads(context), row_max.data(), inverse_sum.data(), scratch.data()});
     }
     void backward(Device &device) {
         Scratch scratch(device, Kernel::attention_backward, test.size(f64));
-        device.attention_backward({a, q(), k(), v(), heads(context), heads(dcontext), row_max.data(), inverse_sum.data(), test.packed().q(dqkv),
-                                   test.packed().k(dqkv), test.packed().v(dqkv), scratch.data()});
+        device.attention_backward({a, q(), k(), v(), heads(context), heads(dcontext), row_max.data(),
+                                   inverse_sum.data(), test.packed().q(dqkv), test.packed().k(dqkv),
+                                   test.packed().v(dqkv), scratch.data()});
     }
 };
 
@@ -115,7 +118,8 @@ TEST_CASE("gradients: attention context") {
     const auto device = make_reference_device();
     for (const AttentionCase &test : attention_cases()) {
         Setup s(test);
-        Tensor p = s.scores(41, 0.0), dp(f64, s.squares), v = Tensor::random(f64, s.rows * test.groups * test.d, 42), dv(f64, v.count());
+        Tensor p = s.scores(41, 0.0), dp(f64, s.squares), v = Tensor::random(f64, s.rows * test.groups * test.d, 42),
+               dv(f64, v.count());
         const Heads values = alone(v, test.groups, 1, test.d), dvalues = alone(dv, test.groups, 1, test.d);
         Scratch scratch(*device, Kernel::attn_context_backward, test.size(f64));
         const auto loss = [&] {
@@ -123,14 +127,15 @@ TEST_CASE("gradients: attention context") {
             return product(s.context, s.dcontext);
         };
         const auto backward = [&](bool) {
-            device->attn_context_backward({s.a, p.data(), values, s.heads(s.dcontext), dp.data(), dvalues, scratch.data()});
+            device->attn_context_backward(
+                {s.a, p.data(), values, s.heads(s.dcontext), dp.data(), dvalues, scratch.data()});
         };
         check_backward(test.name, {{"probabilities", &p, &dp, false}, {"v", &v, &dv, false}}, loss, backward);
 
         Tensor dp_only(f64, dp.count()), dv_only(f64, dv.count());
         device->attn_context_backward({s.a, p.data(), values, s.heads(s.dcontext), dp_only.data(), {}, nullptr});
-        device->attn_context_backward(
-            {s.a, p.data(), values, s.heads(s.dcontext), nullptr, alone(dv_only, test.groups, 1, test.d), scratch.data()});
+        device->attn_context_backward({s.a, p.data(), values, s.heads(s.dcontext), nullptr,
+                                       alone(dv_only, test.groups, 1, test.d), scratch.data()});
         CHECK(dp_only == dp);
         CHECK(dv_only == dv);
     }
@@ -154,13 +159,14 @@ TEST_CASE("fused attention equals its steps") {
         fused.backward(*device);
 
         const KernelSize size = test.size(f64);
-        Scratch context_scratch(*device, Kernel::attn_context_backward, size), scores_scratch(*device, Kernel::attn_scores_backward, size);
+        Scratch context_scratch(*device, Kernel::attn_context_backward, size),
+            scores_scratch(*device, Kernel::attn_scores_backward, size);
         Tensor p(f64, steps.squares), ds(f64, steps.squares);
         device->attn_scores({steps.a, steps.q(), steps.k(), p.data()});
         device->attn_softmax({steps.a, p.data(), p.data()});
         device->attn_context({steps.a, p.data(), steps.v(), steps.heads(steps.context)});
-        device->attn_context_backward({steps.a, p.data(), steps.v(), steps.heads(steps.dcontext), ds.data(), test.packed().v(steps.dqkv),
-                                       context_scratch.data()});
+        device->attn_context_backward({steps.a, p.data(), steps.v(), steps.heads(steps.dcontext), ds.data(),
+                                       test.packed().v(steps.dqkv), context_scratch.data()});
         device->attn_softmax_backward({steps.a, p.data(), ds.data(), ds.data()});
         device->attn_scores_backward({steps.a, ds.data(), steps.q(), steps.k(), test.packed().q(steps.dqkv),
                                       test.packed().k(steps.dqkv), scores_scratch.data()});
@@ -177,11 +183,13 @@ TEST_CASE("masks: who sees whom, from the definitions") {
             const int64_t query = i / test.seq, key = i % test.seq;
             int64_t begin = 0, end = test.seq;
             for (size_t n = 0; n + 1 < test.documents.size(); ++n) {
-                if (test.documents[n] <= query && query < test.documents[n + 1]) begin = test.documents[n], end = test.documents[n + 1];
+                if (test.documents[n] <= query && query < test.documents[n + 1])
+                    begin = test.documents[n], end = test.documents[n + 1];
             }
             bool sees = begin <= key && key < end;
             if (test.mask == MDLM_MASK_CAUSAL) sees = sees && key <= query;
-            if (test.mask == MDLM_MASK_BLOCK_CAUSAL) sees = sees && (key - begin) / test.block <= (query - begin) / test.block;
+            if (test.mask == MDLM_MASK_BLOCK_CAUSAL)
+                sees = sees && (key - begin) / test.block <= (query - begin) / test.block;
             if (test.left >= 0) sees = sees && query - key <= test.left;
             if (test.right >= 0) sees = sees && key - query <= test.right;
             wrong += sees != s.sees(i);

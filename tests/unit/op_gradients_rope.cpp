@@ -1,4 +1,5 @@
-// The backward of the norm and rotary embedding of queries and keys on the reference device, against finite differences.
+// The backward of the norm and rotary embedding of queries and keys on the reference device, against finite
+// differences.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -39,7 +40,8 @@ const std::vector<RopeCase> cases = {
 
 struct Tables {
     Tensor cos, sin;
-    Tables(int64_t positions, int64_t rotary_dim) : cos(f64, positions * rotary_dim / 2), sin(f64, positions * rotary_dim / 2) {
+    Tables(int64_t positions, int64_t rotary_dim)
+        : cos(f64, positions * rotary_dim / 2), sin(f64, positions * rotary_dim / 2) {
         const int64_t half = rotary_dim / 2;
         for (int64_t i = 0; i < positions * half; ++i) {
             const double angle = double(i / half) * std::pow(100.0, -double(i % half) / double(half));
@@ -134,7 +136,8 @@ TEST_CASE("rotary embedding: pairs turn, other channels pass, positions restart 
     const Documents docs({0, 1, 4});
     Tables tables(seq, rotary_dim);
     for (const bool interleaved : {false, true}) {
-        Tensor q = Tensor::random(f64, seq * d, 1), k = Tensor::random(f64, seq * d, 2), q_out(f64, seq * d), k_out(f64, seq * d);
+        Tensor q = Tensor::random(f64, seq * d, 1), k = Tensor::random(f64, seq * d, 2), q_out(f64, seq * d),
+               k_out(f64, seq * d);
         QkNormRope a = {};
         a.dtype = f64;
         a.tokens = {seq, 1, false};
@@ -142,12 +145,14 @@ TEST_CASE("rotary embedding: pairs turn, other channels pass, positions restart 
         docs.set(a.mask);
         a.heads = a.groups = 1, a.d = d, a.rotary_dim = rotary_dim, a.interleaved = interleaved;
         a.cos = tables.cos.data(), a.sin = tables.sin.data();
-        a.q = alone(q, 1, 1, d), a.k = alone(k, 1, 1, d), a.q_out = alone(q_out, 1, 1, d), a.k_out = alone(k_out, 1, 1, d);
+        a.q = alone(q, 1, 1, d), a.k = alone(k, 1, 1, d), a.q_out = alone(q_out, 1, 1, d),
+        a.k_out = alone(k_out, 1, 1, d);
         device->qk_norm_rope(a);
         for (int64_t s = 0; s < seq; ++s) {
             const double t = s == 0 ? 0.0 : double(s - 1);
             for (int64_t pair = 0; pair < 2; ++pair) {
-                const int64_t x = s * d + (interleaved ? 2 * pair : pair), y = s * d + (interleaved ? 2 * pair + 1 : pair + 2);
+                const int64_t x = s * d + (interleaved ? 2 * pair : pair),
+                              y = s * d + (interleaved ? 2 * pair + 1 : pair + 2);
                 const double angle = t * std::pow(100.0, -double(pair) / 2.0);
                 CHECK(q_out[x] == doctest::Approx(q[x] * std::cos(angle) - q[y] * std::sin(angle)).epsilon(1e-14));
                 CHECK(q_out[y] == doctest::Approx(q[y] * std::cos(angle) + q[x] * std::sin(angle)).epsilon(1e-14));

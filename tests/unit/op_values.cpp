@@ -27,8 +27,8 @@ TEST_CASE("values: norms") {
                 weight.set(c, gamma[c] - (zero_centered ? 1.0 : 0.0));
                 bias.set(c, shift[c]);
             }
-            device->norm_forward({f64, 1, 4, rms, zero_centered, epsilon, x.data(), weight.data(), rms ? nullptr : bias.data(), y.data(),
-                                  rstd.data(), rms ? nullptr : mean.data()});
+            device->norm_forward({f64, 1, 4, rms, zero_centered, epsilon, x.data(), weight.data(),
+                                  rms ? nullptr : bias.data(), y.data(), rstd.data(), rms ? nullptr : mean.data()});
             const double root = rms ? std::sqrt(13.0) : 2.0;
             for (int64_t c = 0; c < 4; ++c) {
                 CHECK(near(y[c], rms ? values[c] / root * gamma[c] : (values[c] - 3.0) / root * gamma[c] + shift[c]));
@@ -57,12 +57,14 @@ TEST_CASE("values: bias, dropout and add") {
     for (const bool batch_first : {false, true}) {
         Tensor x = Tensor::random(f64, seq * batch * width, 1), bias = Tensor::random(f64, width, 2);
         Tensor residual = Tensor::random(f64, x.count(), 3), y(f64, x.count());
-        device->bias_dropout_add({f64, {seq, batch, batch_first}, width, dropout, x.data(), bias.data(), residual.data(), y.data()});
+        device->bias_dropout_add(
+            {f64, {seq, batch, batch_first}, width, dropout, x.data(), bias.data(), residual.data(), y.data()});
         for (int64_t s = 0; s < seq; ++s) {
             for (int64_t b = 0; b < batch; ++b) {
                 for (int64_t c = 0; c < width; ++c) {
                     const int64_t at = (batch_first ? b * seq + s : s * batch + b) * width + c;
-                    const double factor = dropout.keeps(uint64_t((s * batch + b) * width + c)) ? double(float(1.0 / 0.6)) : 0.0;
+                    const double factor =
+                        dropout.keeps(uint64_t((s * batch + b) * width + c)) ? double(float(1.0 / 0.6)) : 0.0;
                     CHECK(near(y[at], residual[at] + factor * (x[at] + bias[c])));
                 }
             }
@@ -80,20 +82,24 @@ TEST_CASE("values: attention, and the statistics of its rows") {
         Tensor qkv = Tensor::random(f64, rows * packed.width(), 1), context(f64, rows * test.heads * d);
         Tensor row_max(f64, rows * test.heads), inverse_sum(f64, rows * test.heads);
         Scratch scratch(*device, Kernel::attention_forward, test.size(f64));
-        device->attention_forward({a, packed.q(qkv), packed.k(qkv), packed.v(qkv), alone(context, test.groups, per_group, d),
-                                   row_max.data(), inverse_sum.data(), scratch.data()});
+        device->attention_forward({a, packed.q(qkv), packed.k(qkv), packed.v(qkv),
+                                   alone(context, test.groups, per_group, d), row_max.data(), inverse_sum.data(),
+                                   scratch.data()});
         const auto row = [&](int64_t t, int64_t b) { return test.batch_first ? b * s + t : t * test.batch + b; };
         int64_t wrong = 0;
         for (int64_t b = 0; b < test.batch; ++b) {
             for (int64_t head = 0; head < test.heads; ++head) {
                 const int64_t g = head / per_group, slot = g * (per_group + 2);
-                const auto channel = [&](int64_t t, int64_t place, int64_t c) { return qkv[row(t, b) * packed.width() + place * d + c]; };
+                const auto channel = [&](int64_t t, int64_t place, int64_t c) {
+                    return qkv[row(t, b) * packed.width() + place * d + c];
+                };
                 for (int64_t i = 0; i < s; ++i) {
                     double total = 0.0, largest = -INFINITY;
                     std::vector<double> e(size_t(s), 0.0);
                     for (int64_t j = 0; j < s; ++j) {
                         double score = 0.0;
-                        for (int64_t c = 0; c < d; ++c) score += channel(i, slot + head % per_group, c) * channel(j, slot + per_group, c);
+                        for (int64_t c = 0; c < d; ++c)
+                            score += channel(i, slot + head % per_group, c) * channel(j, slot + per_group, c);
                         if (j < a.mask.first(i) || j >= a.mask.last(i)) continue;
                         e[size_t(j)] = std::exp(0.7 * score);
                         total += e[size_t(j)];

@@ -1,5 +1,5 @@
-// The flat buffers of parameters and gradients: their exact sizes, what is refused, and the caller's memory instead of the
-// library's, with what the statistics say of it.
+// The flat buffers of parameters and gradients: their exact sizes, what is refused, and the caller's memory instead of
+// the library's, with what the statistics say of it.
 #include <string>
 
 #include "params_case.hpp"

@@ -1,5 +1,5 @@
-// The parts of mdlm_memory add up, whatever the plan: fixed + scratch <= peak <= fixed + in_flight * saved + scratch. With stacks apart from
-// the slab, and evaluation passes above them, the second is an equality.
+// The parts of mdlm_memory add up, whatever the plan: fixed + scratch <= peak <= fixed + in_flight * saved + scratch.
+// With stacks apart from the slab, and evaluation passes above them, the second is an equality.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -86,7 +86,8 @@ TEST_CASE("plans: a unit's replay is scratch with the frames of its layers, in t
         CAPTURE(count);
         Made m;
         m.config.num_layers = 32, m.config.hidden_size = 256, m.config.num_attention_heads = 4;
-        m.config.recompute_granularity = MDLM_RECOMPUTE_FULL, m.config.recompute_method = MDLM_METHOD_UNIFORM, m.config.recompute_num_layers = count;
+        m.config.recompute_granularity = MDLM_RECOMPUTE_FULL, m.config.recompute_method = MDLM_METHOD_UNIFORM,
+        m.config.recompute_num_layers = count;
         m.shape.seq_length = 256, m.shape.micro_batch_size = 1;
         REQUIRE_OK(mdlm_plan_create(&m.config, &m.shape, nullptr, &m.plan));
         check_sums(m);
@@ -97,7 +98,9 @@ TEST_CASE("plans: a unit's replay is scratch with the frames of its layers, in t
         unsigned long long peak = 0;
         double fixed = 0, saved = 0, scratch = 0;
         char units[3][8];
-        REQUIRE(std::sscanf(head, "peak %llu bytes (%*f %*7[A-Za-z]): fixed %lf %7[A-Za-z], saved %lf %7[A-Za-z] a tape, scratch up to %lf %7[A-Za-z]",
+        REQUIRE(std::sscanf(head,
+                            "peak %llu bytes (%*f %*7[A-Za-z]): fixed %lf %7[A-Za-z], saved %lf %7[A-Za-z] a tape, "
+                            "scratch up to %lf %7[A-Za-z]",
                             &peak, &fixed, units[0], &saved, units[1], &scratch, units[2]) == 7);
         const double sum = bytes_of(fixed, units[0]) + bytes_of(saved, units[1]) + bytes_of(scratch, units[2]);
         CHECK(sum >= 0.98 * static_cast<double>(peak));  // two digits are printed

@@ -30,7 +30,8 @@ struct Edited {
         for (int64_t i = 0; i < rig.config.num_layers; i += info.unit_count) {
             REQUIRE_OK(mdlm_plan_get_layer(plan, i, &info));
             REQUIRE(info.unit_first == i);
-            text += (i > 0 ? " " : "") + std::to_string(i) + (info.unit_count > 1 ? "-" + std::to_string(i + info.unit_count - 1) : "");
+            text += (i > 0 ? " " : "") + std::to_string(i) +
+                    (info.unit_count > 1 ? "-" + std::to_string(i + info.unit_count - 1) : "");
         }
         return text;
     }
@@ -48,12 +49,18 @@ TEST_CASE("settings become units and policies") {
     CHECK(none.units() == "0 1 2 3 4");
     CHECK(none.at(0, "mlp_act") == MDLM_KEEP);
     CHECK(none.at(5, "input") == MDLM_KEEP);
-    const Edited uniform({{"num_layers", "5"}, {"recompute_granularity", "full"}, {"recompute_method", "uniform"}, {"recompute_num_layers", "2"}});
+    const Edited uniform({{"num_layers", "5"},
+                          {"recompute_granularity", "full"},
+                          {"recompute_method", "uniform"},
+                          {"recompute_num_layers", "2"}});
     CHECK(uniform.units() == "0-1 2-3 4");  // the last one is shorter
     CHECK(uniform.at(0, "input") == MDLM_KEEP);
     CHECK(uniform.at(1, "input") == MDLM_REPLAY);
     CHECK(uniform.at(4, "linear_qkv") == MDLM_REPLAY);
-    const Edited block({{"num_layers", "5"}, {"recompute_granularity", "full"}, {"recompute_method", "block"}, {"recompute_num_layers", "2"}});
+    const Edited block({{"num_layers", "5"},
+                        {"recompute_granularity", "full"},
+                        {"recompute_method", "block"},
+                        {"recompute_num_layers", "2"}});
     CHECK(block.units() == "0 1 2 3 4");
     CHECK(block.at(1, "linear_fc1") == MDLM_REPLAY);
     CHECK(block.at(2, "linear_fc1") == MDLM_KEEP);
@@ -64,7 +71,10 @@ TEST_CASE("settings become units and policies") {
     const Edited host({{"num_layers", "3"}, {"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "2"}});
     CHECK(host.at(1, "mlp_act") == MDLM_HOST);
     CHECK(host.at(2, "mlp_act") == MDLM_KEEP);
-    const Edited full_host({{"num_layers", "3"}, {"recompute_granularity", "full"}, {"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "3"}});
+    const Edited full_host({{"num_layers", "3"},
+                            {"recompute_granularity", "full"},
+                            {"cpu_offloading", "1"},
+                            {"cpu_offloading_num_layers", "3"}});
     CHECK(full_host.at(2, "input") == MDLM_HOST);
     CHECK(full_host.at(2, "mlp_act") == MDLM_REPLAY);
     CHECK(none.peak() > block.peak());
@@ -72,7 +82,10 @@ TEST_CASE("settings become units and policies") {
 }
 
 TEST_CASE("units can be set over any others, and cut ones fall apart") {
-    Edited e({{"num_layers", "6"}, {"recompute_granularity", "full"}, {"recompute_method", "uniform"}, {"recompute_num_layers", "3"}});
+    Edited e({{"num_layers", "6"},
+              {"recompute_granularity", "full"},
+              {"recompute_method", "uniform"},
+              {"recompute_num_layers", "3"}});
     CHECK(e.units() == "0-2 3-5");
     CHECK_OK(mdlm_plan_set_unit(e.plan, 2, 2));
     CHECK(e.units() == "0 1 2-3 4 5");
@@ -111,8 +124,10 @@ TEST_CASE("a storage that a tensor cannot have is refused, and the plan stays as
 TEST_CASE("tensors of a layer can be listed") {
     Edited e({{"num_layers", "1"}, {"attention_backend", "unfused"}});
     std::string all;
-    for (int32_t i = 0; mdlm_plan_tensor(e.plan, 0, i) != nullptr; ++i) all += std::string(mdlm_plan_tensor(e.plan, 0, i)) + " ";
-    CHECK(all == "input input_layernorm linear_qkv rotated_qk attention_scores attention_probs core_attn linear_proj attention_residual "
+    for (int32_t i = 0; mdlm_plan_tensor(e.plan, 0, i) != nullptr; ++i)
+        all += std::string(mdlm_plan_tensor(e.plan, 0, i)) + " ";
+    CHECK(all == "input input_layernorm linear_qkv rotated_qk attention_scores attention_probs core_attn linear_proj "
+                 "attention_residual "
                  "pre_mlp_layernorm linear_fc1 mlp_act linear_fc2 ");
     CHECK(std::string(mdlm_plan_tensor(e.plan, 1, 0)) == "input");
     CHECK(mdlm_plan_tensor(e.plan, 1, 1) == nullptr);

@@ -93,7 +93,8 @@ TEST_CASE("a plan's JSON that is wrong in one place is refused, and the place is
     m.refuses(replaced(text, "\"mlp_act\"", "\"mlp_acts\""), F, "layers[0].mlp_acts");
     m.refuses(replaced(text, "\"mlp_act\": \"keep\"", "\"mlp_act\": \"kept\""), F, "layers[0].mlp_act");
     m.refuses(replaced(text, "\"mlp_act\": \"keep\"", "\"mlp_act\": 0"), F, "layers[0].mlp_act");
-    m.refuses(replaced(text, "\"mlp_act\": \"keep\"", "\"mlp_act\": \"shard\""), MDLM_ERROR_CONFIG, "mlp_act of layer 0");
+    m.refuses(replaced(text, "\"mlp_act\": \"keep\"", "\"mlp_act\": \"shard\""), MDLM_ERROR_CONFIG,
+              "mlp_act of layer 0");
     m.refuses(replaced(text, "\"layers\"", "\"strata\""), F, "strata");
     m.refuses(replaced(text, "\"layers\": [", "\"layers\": [[["), F, "no array");
     m.refuses(replaced(text, "\"storage\": {", "\"storage\": {\"input\": {"), F, "no object");

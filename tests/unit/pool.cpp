@@ -23,7 +23,8 @@ void check_pool(Pool &pool) {
         std::atomic<int> wrong{0};
         for (int round = 1; round <= 20; ++round) {
             pool.each(count, [&](int64_t i, int32_t worker) {
-                if (worker < 0 || worker >= pool.size() || running[static_cast<size_t>(worker)].fetch_add(1) != 0) ++wrong;
+                if (worker < 0 || worker >= pool.size() || running[static_cast<size_t>(worker)].fetch_add(1) != 0)
+                    ++wrong;
                 ++calls[static_cast<size_t>(i)];
                 running[static_cast<size_t>(worker)].fetch_sub(1);
             });

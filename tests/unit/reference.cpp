@@ -1,4 +1,5 @@
-// The reference device in f32 and bf16: what it writes is what f64 gives for the same numbers, rounded once. And traits of devices.
+// The reference device in f32 and bf16: what it writes is what f64 gives for the same numbers, rounded once. And traits
+// of devices.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -15,8 +16,9 @@ namespace {
 // kernel(type, inputs, out) runs in a dtype. Inputs are the same numbers in each. scale and sizes come with the kernel.
 using Kernels = std::function<void(DType, std::vector<Tensor> &, Tensor &)>;
 
-void check_one_rounding(const std::string &what, const std::vector<int64_t> &counts, int64_t out_count, const Kernels &kernel,
-                        const std::function<DType(DType)> &out_type = [](DType t) { return t; }) {
+void check_one_rounding(
+    const std::string &what, const std::vector<int64_t> &counts, int64_t out_count, const Kernels &kernel,
+    const std::function<DType(DType)> &out_type = [](DType t) { return t; }) {
     for (const DType type : {DType::f32, DType::bf16}) {
         CAPTURE(what);
         CAPTURE(std::string(name_of(type)));
@@ -44,26 +46,34 @@ TEST_CASE("reference: linears, norms and pointwise kernels round once") {
     check_one_rounding("linear_dgrad", {m * n, n * k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
         d->linear_dgrad({t, m, n, k, in[0].data(), in[1].data(), out.data(), nullptr});
     });
-    check_one_rounding("linear_wgrad", {40 * n, 40 * k}, n * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-        d->linear_wgrad({t, 40, n, k, in[0].data(), in[1].data(), out.data(), false, nullptr});
-    }, wide);
+    check_one_rounding(
+        "linear_wgrad", {40 * n, 40 * k}, n * k,
+        [&](DType t, std::vector<Tensor> &in, Tensor &out) {
+            d->linear_wgrad({t, 40, n, k, in[0].data(), in[1].data(), out.data(), false, nullptr});
+        },
+        wide);
     check_one_rounding("norm_forward", {m * k, k, k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
         Tensor rstd(wide(t), m), mean(wide(t), m);
-        d->norm_forward({t, m, k, false, true, 1e-5, in[0].data(), in[1].data(), in[2].data(), out.data(), rstd.data(), mean.data()});
+        d->norm_forward({t, m, k, false, true, 1e-5, in[0].data(), in[1].data(), in[2].data(), out.data(), rstd.data(),
+                         mean.data()});
     });
-    check_one_rounding("bias_dropout_add", {m * k, k, m * k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-        d->bias_dropout_add({t, {m, 1, false}, k, dropout_of(0.2), in[0].data(), in[1].data(), in[2].data(), out.data()});
-    });
+    check_one_rounding(
+        "bias_dropout_add", {m * k, k, m * k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
+            d->bias_dropout_add(
+                {t, {m, 1, false}, k, dropout_of(0.2), in[0].data(), in[1].data(), in[2].data(), out.data()});
+        });
     for (mdlm_activation kind = MDLM_ACT_GELU; kind <= MDLM_ACT_GEGLU; ++kind) {
         if (kind == MDLM_ACT_SQUARED_RELU) continue;  // half of its values are 0
-        check_one_rounding("activation_forward", {2 * m * k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-            d->activation_forward({t, kind, m, k, in[0].data(), out.data()});
-        });
-        check_one_rounding("activation_backward", {2 * m * k, m * k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-            Tensor dg(t, 2 * m * k);
-            d->activation_backward({t, kind, m, k, in[0].data(), in[1].data(), dg.data()});
-            for (int64_t i = 0; i < m * k; ++i) out.set(i, dg[i]);
-        });
+        check_one_rounding("activation_forward", {2 * m * k}, m * k,
+                           [&](DType t, std::vector<Tensor> &in, Tensor &out) {
+                               d->activation_forward({t, kind, m, k, in[0].data(), out.data()});
+                           });
+        check_one_rounding("activation_backward", {2 * m * k, m * k}, m * k,
+                           [&](DType t, std::vector<Tensor> &in, Tensor &out) {
+                               Tensor dg(t, 2 * m * k);
+                               d->activation_backward({t, kind, m, k, in[0].data(), in[1].data(), dg.data()});
+                               for (int64_t i = 0; i < m * k; ++i) out.set(i, dg[i]);
+                           });
     }
 }
 
@@ -75,14 +85,17 @@ TEST_CASE("reference: attention kernels round once") {
         const Packed packed = test.packed();
         const int64_t rows = test.seq * test.batch, squares = test.batch * test.heads * test.seq * test.seq;
         const int64_t outputs = rows * test.heads * test.d;
-        check_one_rounding(test.name, {rows * packed.width()}, outputs, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-            Tensor row_max(wide(t), rows * test.heads), inverse_sum(wide(t), rows * test.heads);
-            Scratch scratch(*d, Kernel::attention_forward, test.size(t));
-            Attention a = test.shape(t, docs);
-            a.mask.type = MDLM_MASK_NO_MASK, a.mask.left = a.mask.right = -1;  // a query that sees one key rounds nothing
-            d->attention_forward({a, packed.q(in[0]), packed.k(in[0]), packed.v(in[0]),
-                                  alone(out, test.groups, packed.per_group(), test.d), row_max.data(), inverse_sum.data(), scratch.data()});
-        });
+        check_one_rounding(test.name, {rows * packed.width()}, outputs,
+                           [&](DType t, std::vector<Tensor> &in, Tensor &out) {
+                               Tensor row_max(wide(t), rows * test.heads), inverse_sum(wide(t), rows * test.heads);
+                               Scratch scratch(*d, Kernel::attention_forward, test.size(t));
+                               Attention a = test.shape(t, docs);
+                               a.mask.type = MDLM_MASK_NO_MASK,
+                               a.mask.left = a.mask.right = -1;  // a query that sees one key rounds nothing
+                               d->attention_forward({a, packed.q(in[0]), packed.k(in[0]), packed.v(in[0]),
+                                                     alone(out, test.groups, packed.per_group(), test.d),
+                                                     row_max.data(), inverse_sum.data(), scratch.data()});
+                           });
         if (!test.documents.empty()) continue;
         check_one_rounding(test.name, {squares}, squares, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
             Attention a = test.shape(t, docs);
@@ -128,11 +141,12 @@ TEST_CASE("traits: what each device kind supports") {
 }
 
 TEST_CASE("traits: scratch grows with every size") {
-    const Kernel kernels[] = {Kernel::linear_forward, Kernel::linear_dgrad, Kernel::linear_wgrad, Kernel::bias_grad, Kernel::norm_backward,
-                              Kernel::qk_norm_rope_backward, Kernel::attention_forward, Kernel::attention_backward,
-                              Kernel::attn_context_backward, Kernel::attn_scores_backward};
-    int64_t KernelSize::*const sizes[] = {&KernelSize::rows, &KernelSize::n, &KernelSize::k, &KernelSize::seq, &KernelSize::heads,
-                                          &KernelSize::groups, &KernelSize::d};
+    const Kernel kernels[] = {Kernel::linear_forward,      Kernel::linear_dgrad,       Kernel::linear_wgrad,
+                              Kernel::bias_grad,           Kernel::norm_backward,      Kernel::qk_norm_rope_backward,
+                              Kernel::attention_forward,   Kernel::attention_backward, Kernel::attn_context_backward,
+                              Kernel::attn_scores_backward};
+    int64_t KernelSize::*const sizes[] = {&KernelSize::rows,  &KernelSize::n,      &KernelSize::k, &KernelSize::seq,
+                                          &KernelSize::heads, &KernelSize::groups, &KernelSize::d};
     const Traits traits = traits_of(MDLM_DEVICE_REFERENCE, 1);
     for (const Kernel kernel : kernels) {
         KernelSize size{DType::f32, 64, 32, 32, 32, 4, 2, 8};
@@ -143,7 +157,8 @@ TEST_CASE("traits: scratch grows with every size") {
             CHECK(traits.workspace(kernel, larger) >= before);
         }
     }
-    CHECK_THROWS_AS(traits.workspace(Kernel::attention_backward, KernelSize{DType::f32, 1, 1, 1, int64_t{1} << 40, 1, 1, int64_t{1} << 40}),
+    CHECK_THROWS_AS(traits.workspace(Kernel::attention_backward,
+                                     KernelSize{DType::f32, 1, 1, 1, int64_t{1} << 40, 1, 1, int64_t{1} << 40}),
                     Error);
 }
 

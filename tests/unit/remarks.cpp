@@ -1,4 +1,5 @@
-// What the context's log is told of settings that work, but hardly as their user meant them; and initial values of pipeline stages.
+// What the context's log is told of settings that work, but hardly as their user meant them; and initial values of
+// pipeline stages.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -52,7 +53,8 @@ std::vector<float> initial(int64_t offset, int64_t count, int64_t total, const c
 }  // namespace
 
 TEST_CASE("initial values do not depend on how the model is cut into stages") {
-    for (const char *name : {"layers.4.mlp.linear_fc2.weight", "layers.4.self_attention.linear_proj.weight", "layers.5.mlp.linear_fc1.weight"}) {
+    for (const char *name : {"layers.4.mlp.linear_fc2.weight", "layers.4.self_attention.linear_proj.weight",
+                             "layers.5.mlp.linear_fc1.weight"}) {
         CAPTURE(name);
         const std::vector<float> whole = initial(0, 8, 0, name);
         CHECK(initial(4, 2, 8, name) == whole);
@@ -78,7 +80,8 @@ TEST_CASE("a stage without total_num_layers is remarked on, where initial values
 
 TEST_CASE("plans that cost time and save next to nothing are remarked on") {
     const auto full = [](const char *method, const char *count) {
-        return Settings{{"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", count}};
+        return Settings{
+            {"recompute_granularity", "full"}, {"recompute_method", method}, {"recompute_num_layers", count}};
     };
     CHECK(names(remarks_of(full("uniform", "8")), "one unit holds all 8 layers"));
     CHECK(names(remarks_of(full("uniform", "8"), 3), "one unit holds all 8 layers"));
@@ -86,17 +89,23 @@ TEST_CASE("plans that cost time and save next to nothing are remarked on") {
     CHECK(remarks_of(full("uniform", "1")).empty());
     CHECK(remarks_of(full("block", "8")).empty());
     // Outputs of norms: hardly a byte in a hundred, of a layer that is mostly linear_fc1.
-    const Settings norms = {{"recompute_granularity", "selective"}, {"recompute_modules", "layernorm"}, {"ffn_hidden_size", "4096"}};
+    const Settings norms = {
+        {"recompute_granularity", "selective"}, {"recompute_modules", "layernorm"}, {"ffn_hidden_size", "4096"}};
     CHECK(names(remarks_of(norms), "saves next to nothing"));
     CHECK(names(remarks_of(norms), "replays 16 ops"));
-    CHECK(remarks_of({{"recompute_granularity", "selective"}, {"recompute_modules", "mlp"}, {"ffn_hidden_size", "4096"}}).empty());
+    CHECK(
+        remarks_of({{"recompute_granularity", "selective"}, {"recompute_modules", "mlp"}, {"ffn_hidden_size", "4096"}})
+            .empty());
     CHECK(remarks_of({{"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "8"}}).empty());
     Settings offloaded = {{"num_layers", "1"}, {"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "1"}};
     CHECK(names(remarks_of(offloaded), "moves saved tensors"));
 }
 
 TEST_CASE("nobody hears a remark on what was refused") {
-    CHECK(remarks_of({{"recompute_granularity", "full"}, {"recompute_method", "uniform"}, {"recompute_num_layers", "8"}, {"params_dtype", "bf16"}}, 70000,
-                     MDLM_ERROR_SHAPE)
+    CHECK(remarks_of({{"recompute_granularity", "full"},
+                      {"recompute_method", "uniform"},
+                      {"recompute_num_layers", "8"},
+                      {"params_dtype", "bf16"}},
+                     70000, MDLM_ERROR_SHAPE)
               .empty());
 }

@@ -11,7 +11,8 @@ namespace {
 
 mdlm::Config config_of(std::initializer_list<std::pair<const char *, const char *>> settings) {
     mdlm_config c = MDLM_CONFIG_INIT;
-    for (auto [key, value] : {std::pair{"num_layers", "1"}, {"hidden_size", "256"}, {"num_attention_heads", "2"}}) REQUIRE(mdlm_config_set(&c, key, value) == MDLM_OK);
+    for (auto [key, value] : {std::pair{"num_layers", "1"}, {"hidden_size", "256"}, {"num_attention_heads", "2"}})
+        REQUIRE(mdlm_config_set(&c, key, value) == MDLM_OK);
     for (auto [key, value] : settings) REQUIRE(mdlm_config_set(&c, key, value) == MDLM_OK);
     return mdlm::resolve(c);
 }
@@ -21,13 +22,17 @@ mdlm::Config config_of(std::initializer_list<std::pair<const char *, const char 
 TEST_CASE("rotary frequencies are base^(-2i/dim) over the channels that turn") {
     const auto half = mdlm::rotary_frequencies(config_of({{"rotary_percent", "0.5"}, {"rotary_base", "500000"}}));
     REQUIRE(half.size() == 32);  // 128 channels a head, half of them in pairs
-    for (size_t i = 0; i < half.size(); ++i) CHECK(half[i] == doctest::Approx(std::pow(500000.0, -double(i) / 32.0)).epsilon(1e-14));
+    for (size_t i = 0; i < half.size(); ++i)
+        CHECK(half[i] == doctest::Approx(std::pow(500000.0, -double(i) / 32.0)).epsilon(1e-14));
 }
 
 TEST_CASE("Llama 3's scaling divides long wavelengths, keeps short ones and blends between") {
     const auto plain = mdlm::rotary_frequencies(config_of({{"rotary_base", "500000"}}));
-    const auto scaled = mdlm::rotary_frequencies(config_of({{"rotary_base", "500000"}, {"use_rope_scaling", "true"}, {"rope_scaling_factor", "8"},
-                                                            {"rope_low_freq_factor", "1"}, {"rope_high_freq_factor", "4"},
+    const auto scaled = mdlm::rotary_frequencies(config_of({{"rotary_base", "500000"},
+                                                            {"use_rope_scaling", "true"},
+                                                            {"rope_scaling_factor", "8"},
+                                                            {"rope_low_freq_factor", "1"},
+                                                            {"rope_high_freq_factor", "4"},
                                                             {"rope_original_max_position", "8192"}}));
     REQUIRE(plain.size() == 64);
     int kept = 0, divided = 0, blended = 0;

@@ -1,4 +1,5 @@
-// Blocks of one context that share slots and scratch: same bits, tapes of both in flight, one piece of memory as large as the largest needs.
+// Blocks of one context that share slots and scratch: same bits, tapes of both in flight, one piece of memory as large
+// as the largest needs.
 #include <doctest/doctest.h>
 
 #include "support/checks.hpp"
@@ -31,7 +32,8 @@ uint64_t alone(std::initializer_list<std::pair<const char *, const char *>> sett
 }  // namespace
 
 TEST_CASE("blocks that share scratch give the bits that each gives alone") {
-    const std::initializer_list<std::pair<const char *, const char *>> a = {{"num_layers", "3"}, {"recompute_granularity", "full"}},
+    const std::initializer_list<std::pair<const char *, const char *>> a = {{"num_layers", "3"},
+                                                                            {"recompute_granularity", "full"}},
                                                                        b = {{"num_layers", "2"}, {"hidden_size", "48"}};
     Rig first(a);
     first.shape.share_scratch = 1;

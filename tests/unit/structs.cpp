@@ -33,7 +33,8 @@ TEST_CASE("structs: a smaller struct is never overrun and its missing fields are
     REQUIRE(mdlm_config_set(older.config(), "hidden_size", "32") == MDLM_OK);
     REQUIRE(mdlm_config_set(older.config(), "num_attention_heads", "4") == MDLM_OK);
     CHECK(mdlm_config_validate(older.config()) == MDLM_OK);
-    CHECK(mdlm_config_set(older.config(), "recompute_granularity", "none") == MDLM_OK);  // what a missing field means anyway
+    CHECK(mdlm_config_set(older.config(), "recompute_granularity", "none") ==
+          MDLM_OK);  // what a missing field means anyway
     CHECK(mdlm_config_set(older.config(), "recompute_granularity", "full") == MDLM_ERROR_NOT_FOUND);
     CHECK(std::string(mdlm_last_error()) ==
           "recompute_granularity sets a field that a config of " + std::to_string(size) + " bytes does not have");
@@ -62,7 +63,8 @@ TEST_CASE("structs: a larger struct is taken while its unknown tail is zero") {
     const size_t at = sizeof(mdlm_config) + 5;
     newer.exact[at] = 9;
     CHECK(mdlm_config_set(newer.config(), "num_layers", "4") == MDLM_ERROR_UNSUPPORTED);
-    CHECK(std::string(mdlm_last_error()) == "config: byte " + std::to_string(at) + " is 9: expected 0, this library knows the first " +
+    CHECK(std::string(mdlm_last_error()) == "config: byte " + std::to_string(at) +
+                                                " is 9: expected 0, this library knows the first " +
                                                 std::to_string(sizeof(mdlm_config)) + " bytes");
     CHECK(newer.config()->num_layers == 3);
 
@@ -91,17 +93,19 @@ TEST_CASE("structs: one that ends within a field is refused") {
     mdlm_context *context = nullptr;
     const mdlm_threadpool pool = {1, [](void *, int64_t, void (*)(void *, int64_t, int32_t), void *) {}, nullptr};
     desc.threadpool = &pool;  // of which half would be read
-    for (size_t size = offsetof(mdlm_context_desc, threadpool) + 1; size < offsetof(mdlm_context_desc, device_allocator); ++size) {
+    for (size_t size = offsetof(mdlm_context_desc, threadpool) + 1;
+         size < offsetof(mdlm_context_desc, device_allocator); ++size) {
         desc.struct_size = size;
         CHECK(mdlm_context_create(&desc, &context) == MDLM_ERROR_ARGUMENT);
-        CHECK(std::string(mdlm_last_error()).starts_with("desc: struct_size = " + std::to_string(size) + ": expected "));
+        CHECK(
+            std::string(mdlm_last_error()).starts_with("desc: struct_size = " + std::to_string(size) + ": expected "));
     }
 }
 
 TEST_CASE("structs: sizes that cannot be") {
     mdlm_config c = MDLM_CONFIG_INIT;
-    for (const size_t size : {size_t{0}, size_t{7}, sizeof(size_t), sizeof(size_t) + 7, sizeof c - 1, sizeof c - 4, sizeof c + 4,
-                              offsetof(mdlm_config, rotary_base) + 4, sizeof c + 5000, ~size_t{0}}) {
+    for (const size_t size : {size_t{0}, size_t{7}, sizeof(size_t), sizeof(size_t) + 7, sizeof c - 1, sizeof c - 4,
+                              sizeof c + 4, offsetof(mdlm_config, rotary_base) + 4, sizeof c + 5000, ~size_t{0}}) {
         CHECK(mdlm_config_init(&c, size) == MDLM_ERROR_ARGUMENT);
         mdlm_config copy = MDLM_CONFIG_INIT;
         copy.struct_size = size;
@@ -110,8 +114,8 @@ TEST_CASE("structs: sizes that cannot be") {
     }
     c.struct_size = 0;
     CHECK(mdlm_config_validate(&c) == MDLM_ERROR_ARGUMENT);
-    CHECK(std::string(mdlm_last_error()) ==
-          "config: struct_size = 0: expected " + std::to_string(sizeof c) + " (set it with the INIT macro or function)");
+    CHECK(std::string(mdlm_last_error()) == "config: struct_size = 0: expected " + std::to_string(sizeof c) +
+                                                " (set it with the INIT macro or function)");
     CHECK(mdlm_config_init(nullptr, sizeof c) == MDLM_ERROR_ARGUMENT);
     CHECK(mdlm_config_validate(nullptr) == MDLM_ERROR_ARGUMENT);
     CHECK(std::string(mdlm_last_error()) == "config is NULL");
@@ -122,14 +126,14 @@ TEST_CASE("structs: sizes that cannot be") {
     CHECK(mdlm_config_get(&c, nullptr, nullptr, 0, nullptr) == MDLM_ERROR_ARGUMENT);
 }
 
-#define CHECK_INIT(type, MACRO)                                          \
-    do {                                                                 \
-        static const type macro = MACRO; /* static: its padding is 0 */  \
-        type made;                                                       \
-        std::memset(&made, 0x77, sizeof made);                           \
-        REQUIRE(type##_init(&made, sizeof made) == MDLM_OK);             \
-        CHECK(std::memcmp(&macro, &made, sizeof made) == 0);             \
-        CHECK(type##_init(nullptr, sizeof made) == MDLM_ERROR_ARGUMENT); \
+#define CHECK_INIT(type, MACRO)                                                                                        \
+    do {                                                                                                               \
+        static const type macro = MACRO; /* static: its padding is 0 */                                                \
+        type made;                                                                                                     \
+        std::memset(&made, 0x77, sizeof made);                                                                         \
+        REQUIRE(type##_init(&made, sizeof made) == MDLM_OK);                                                           \
+        CHECK(std::memcmp(&macro, &made, sizeof made) == 0);                                                           \
+        CHECK(type##_init(nullptr, sizeof made) == MDLM_ERROR_ARGUMENT);                                               \
     } while (0)
 
 TEST_CASE("structs: every init function says what its macro says") {
@@ -151,11 +155,23 @@ TEST_CASE("structs: every init function says what its macro says") {
 TEST_CASE("version, status names, error line") {
     CHECK(std::string(mdlm_version()) == "0.1.0");
     CHECK(mdlm_api_version() == MDLM_API_VERSION);
-    const std::pair<mdlm_status, const char *> names[] = {
-        {0, "MDLM_OK"},           {1, "MDLM_ERROR_ARGUMENT"},  {2, "MDLM_ERROR_CONFIG"},  {3, "MDLM_ERROR_SHAPE"},
-        {4, "MDLM_ERROR_OVERFLOW"}, {5, "MDLM_ERROR_FORMAT"},  {6, "MDLM_ERROR_NOT_FOUND"}, {20, "MDLM_ERROR_STATE"},
-        {21, "MDLM_ERROR_BUSY"},  {40, "MDLM_ERROR_MEMORY"},   {41, "MDLM_ERROR_BUDGET"}, {42, "MDLM_ERROR_THREAD"},
-        {43, "MDLM_ERROR_DEVICE"}, {44, "MDLM_ERROR_CALLBACK"}, {45, "MDLM_ERROR_COMM"}, {60, "MDLM_ERROR_UNSUPPORTED"}, {90, "MDLM_ERROR_INTERNAL"}};
+    const std::pair<mdlm_status, const char *> names[] = {{0, "MDLM_OK"},
+                                                          {1, "MDLM_ERROR_ARGUMENT"},
+                                                          {2, "MDLM_ERROR_CONFIG"},
+                                                          {3, "MDLM_ERROR_SHAPE"},
+                                                          {4, "MDLM_ERROR_OVERFLOW"},
+                                                          {5, "MDLM_ERROR_FORMAT"},
+                                                          {6, "MDLM_ERROR_NOT_FOUND"},
+                                                          {20, "MDLM_ERROR_STATE"},
+                                                          {21, "MDLM_ERROR_BUSY"},
+                                                          {40, "MDLM_ERROR_MEMORY"},
+                                                          {41, "MDLM_ERROR_BUDGET"},
+                                                          {42, "MDLM_ERROR_THREAD"},
+                                                          {43, "MDLM_ERROR_DEVICE"},
+                                                          {44, "MDLM_ERROR_CALLBACK"},
+                                                          {45, "MDLM_ERROR_COMM"},
+                                                          {60, "MDLM_ERROR_UNSUPPORTED"},
+                                                          {90, "MDLM_ERROR_INTERNAL"}};
     for (const auto &[value, name] : names) CHECK(std::string(mdlm_status_name(value)) == name);
     CHECK(std::string(mdlm_status_name(7)) == "unknown status");
     CHECK(std::string(mdlm_status_name(-1)) == "unknown status");

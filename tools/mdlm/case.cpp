@@ -36,7 +36,8 @@ void read_config(Case &c) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) bad("%s: expected a file of settings, seen none", path.c_str());
     const uintmax_t bytes = fs::file_size(path, error);
-    if (error || bytes > most_config_bytes) bad("%s: expected at most %ju bytes, seen more", path.c_str(), most_config_bytes);
+    if (error || bytes > most_config_bytes)
+        bad("%s: expected at most %ju bytes, seen more", path.c_str(), most_config_bytes);
     std::ifstream file(path, std::ios::binary);
     if (!file) bad("%s: expected a file that can be read, seen one that cannot", path.c_str());
 
@@ -57,7 +58,8 @@ void read_config(Case &c) {
         } else if (key == "micro_batch_size") {
             c.micro_batch_size = size_of(place, key, value);
         } else {
-            if (mdlm_config_set(&scratch, key.c_str(), value.c_str()) != MDLM_OK) bad("%s: %s", place.c_str(), mdlm_last_error());
+            if (mdlm_config_set(&scratch, key.c_str(), value.c_str()) != MDLM_OK)
+                bad("%s: %s", place.c_str(), mdlm_last_error());
             c.settings.emplace_back(key, value);
         }
     }
@@ -67,10 +69,12 @@ void read_config(Case &c) {
 
 Array read_array(const std::string &path) {
     const Npy npy = read_npy(path);
-    if (npy.type != NpyType::f64 && npy.type != NpyType::f32) bad("%s: expected elements of <f8 or <f4, seen integers", path.c_str());
+    if (npy.type != NpyType::f64 && npy.type != NpyType::f32)
+        bad("%s: expected elements of <f8 or <f4, seen integers", path.c_str());
     Array array{npy.shape, npy.doubles()};
     for (size_t i = 0; i < array.values.size(); ++i)
-        if (!std::isfinite(array.values[i])) bad("%s: expected finite numbers, seen %g at element %zu", path.c_str(), array.values[i], i);
+        if (!std::isfinite(array.values[i]))
+            bad("%s: expected finite numbers, seen %g at element %zu", path.c_str(), array.values[i], i);
     return array;
 }
 
@@ -93,7 +97,8 @@ void read_documents(Case &c) {
     std::error_code error;
     if (!fs::exists(fs::symlink_status(path, error))) return;
     const Npy npy = read_npy(path);
-    if (npy.type != NpyType::i32 && npy.type != NpyType::i64) bad("%s: expected elements of <i4 or <i8, seen floating point", path.c_str());
+    if (npy.type != NpyType::i32 && npy.type != NpyType::i64)
+        bad("%s: expected elements of <i4 or <i8, seen floating point", path.c_str());
     if (npy.shape.size() != 1 || npy.shape[0] < 2)
         bad("%s: expected shape (documents + 1,), seen %s", path.c_str(), shape_text(npy.shape).c_str());
     int64_t before = -1;
@@ -106,8 +111,8 @@ void read_documents(Case &c) {
         before = offset;
     }
     if (before != c.seq_length)
-        bad("%s: expected seq_length %lld as the last offset, seen %lld", path.c_str(), static_cast<long long>(c.seq_length),
-            static_cast<long long>(before));
+        bad("%s: expected seq_length %lld as the last offset, seen %lld", path.c_str(),
+            static_cast<long long>(c.seq_length), static_cast<long long>(before));
 }
 
 void expect_shape(const std::string &path, const Array &array, const std::vector<int64_t> &shape) {
@@ -136,7 +141,8 @@ Case read_case(const std::string &folder) {
 mdlm_config config_of(const Case &c) {
     mdlm_config config = MDLM_CONFIG_INIT;
     for (const auto &[key, value] : c.settings)
-        if (mdlm_config_set(&config, key.c_str(), value.c_str()) != MDLM_OK) bad("%s/config.txt: %s", c.folder.c_str(), mdlm_last_error());
+        if (mdlm_config_set(&config, key.c_str(), value.c_str()) != MDLM_OK)
+            bad("%s/config.txt: %s", c.folder.c_str(), mdlm_last_error());
     return config;
 }
 
@@ -156,7 +162,8 @@ void match_case(const Case &c, const mdlm_config &config, const mdlm_block *bloc
         for (const auto &[sub, arrays] : {std::pair{"/param/", &c.params}, std::pair{"/grad/", &c.grads}}) {
             const std::string path = c.folder + sub + desc.name + ".npy";
             const auto found = arrays->find(desc.name);
-            if (found == arrays->end()) bad("%s: expected this file of shape %s, seen none", path.c_str(), shape_text(full).c_str());
+            if (found == arrays->end())
+                bad("%s: expected this file of shape %s, seen none", path.c_str(), shape_text(full).c_str());
             expect_shape(path, found->second, full);
         }
     }
@@ -164,8 +171,8 @@ void match_case(const Case &c, const mdlm_config &config, const mdlm_block *bloc
         for (const auto &[name, array] : *arrays) {
             int64_t index = 0;
             if (mdlm_param_find(block, name.c_str(), &index) != MDLM_OK)
-                bad("%s%s%s.npy: expected one of the config's %lld parameters, seen another name", c.folder.c_str(), sub, name.c_str(),
-                    static_cast<long long>(count));
+                bad("%s%s%s.npy: expected one of the config's %lld parameters, seen another name", c.folder.c_str(),
+                    sub, name.c_str(), static_cast<long long>(count));
         }
 }
 

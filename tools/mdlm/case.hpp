@@ -1,4 +1,5 @@
-// A golden case: a folder with a block's settings, inputs, parameters, and the outputs and gradients that someone else computed.
+// A golden case: a folder with a block's settings, inputs, parameters, and the outputs and gradients that someone else
+// computed.
 //
 //   config.txt        one "key = value" a line: keys of mdlm_config, seq_length, micro_batch_size; '#' begins a comment
 //   input.npy         [s, b, h]; output.npy, grad_output.npy and grad_input.npy the same
@@ -33,8 +34,8 @@ struct Case {
 Case read_case(const std::string &folder);
 // The settings of config.txt over the defaults.
 mdlm_config config_of(const Case &c);
-// That every array has the shape that the config asks for, and the parameters are those of the block, no more and no fewer. Allocates
-// nothing, so that sizes in a config that no file bears out are never believed.
+// That every array has the shape that the config asks for, and the parameters are those of the block, no more and no
+// fewer. Allocates nothing, so that sizes in a config that no file bears out are never believed.
 void match_case(const Case &c, const mdlm_config &config, const mdlm_block *block);
 
 }  // namespace mdlm::tools

@@ -19,27 +19,31 @@ SYNOPSIS
     mdlm check [OPTION...] [CONFIG FLAG...] DIR...
 
 DESCRIPTION
-    Each DIR is a case: settings, inputs, parameters, and outputs and gradients that were computed elsewhere. check runs a forward and
-    a backward and prints one line a case with three relative errors, max|a - b| / max|b|: of the output, of the gradient of the
-    input, and of the parameter gradient that is off most, with its name. A folder that cannot be read is named on standard error in
-    one line, and the next is taken.
+    Each DIR is a case: settings, inputs, parameters, and outputs and gradients that were computed elsewhere. check
+    runs a forward and a backward and prints one line a case with three relative errors, max|a - b| / max|b|: of
+    the output, of the gradient of the input, and of the parameter gradient that is off most, with its name. A
+    folder that cannot be read is named on standard error in one line, and the next is taken.
 
-    With --tensor-model-parallel-size t the case runs on t ranks, threads of this program, and under mpirun on its processes. Each rank compares
-    the whole of its results with the case, and the largest errors of all ranks are printed. A case whose sizes t does not divide is skipped.
+    With --tensor-model-parallel-size t the case runs on t ranks, threads of this program, and under mpirun on its
+    processes. Each rank compares the whole of its results with the case, and the largest errors of all ranks are
+    printed. A case whose sizes t does not divide is skipped.
 
 OPTIONS
     --device D       cpu (default) or reference
-    --dtype T        f32, bf16 or f64 (reference only) of parameters and activations (default: what the config says, f32)
+    --dtype T        f32, bf16 or f64 (reference only) of parameters and activations (default: what the config
+                     says, f32)
     --threads N      threads of each rank's pool (default 0: all cores that this process may use, shared by its ranks)
-    --sweep          each case under every recompute setting; with t > 1 also with its inputs distributed and with sequence parallelism. The
-                     line has the largest errors of all settings, and fails unless all that differ in recompute only have the same bits
+    --sweep          each case under every recompute setting; with t > 1 also with its inputs distributed and with
+                     sequence parallelism. The line has the largest errors of all settings, and fails unless all
+                     that differ in recompute only have the same bits
     --tolerance E    largest relative error that passes (default: f64 1e-12, f32 2e-5, bf16 5e-2)
     --atol A         elements that differ by at most A count as equal; none (default): only equal ones do
     --json           one JSON object instead of lines
     --               what follows are folders
 
 CONFIG FLAGS
-    Every setting of the library by its Megatron flag, applied after config.txt. The results must not change with, for example,
+    Every setting of the library by its Megatron flag, applied after config.txt. The results must not change with,
+    for example,
         --recompute-granularity full --recompute-method uniform --recompute-num-layers 2
         --recompute-granularity selective --recompute-modules qkv,core_attn
         --attention-backend unfused
@@ -47,7 +51,8 @@ CONFIG FLAGS
         --tensor-model-parallel-size 2 --sequence-parallel
 
 FILES
-    DIR/config.txt        one "key = value" a line: keys of mdlm_config, seq_length and micro_batch_size; '#' begins a comment
+    DIR/config.txt        one "key = value" a line: keys of mdlm_config, seq_length and micro_batch_size; '#'
+                          begins a comment
     DIR/input.npy         hidden states [s, b, h], float64 or float32, as are all but the last
     DIR/output.npy        what the block makes of them
     DIR/grad_output.npy   gradient of the output
@@ -128,7 +133,9 @@ Options parse(const std::vector<std::string> &list) {
             const size_t used = config_flags(&scratch, list, words.place());
             o.ranks = scratch.tensor_model_parallel_size;
             recomputes |= bench::recomputes(scratch) || scratch.memory_budget != 0;
-            if (used == 0) bad("mdlm check: expected an option, a config flag or a folder, seen '%s' (see mdlm check --help)", words.peek().c_str());
+            if (used == 0)
+                bad("mdlm check: expected an option, a config flag or a folder, seen '%s' (see mdlm check --help)",
+                    words.peek().c_str());
             for (size_t i = 0; i < used; ++i) o.flags.push_back(list[words.place() + i]);
             words.skip(used);
         }
@@ -140,41 +147,51 @@ Options parse(const std::vector<std::string> &list) {
     return o;
 }
 
-double default_tolerance(mdlm_dtype type) { return type == MDLM_DTYPE_F64 ? 1e-12 : type == MDLM_DTYPE_F32 ? 2e-5 : 5e-2; }
+double default_tolerance(mdlm_dtype type) {
+    return type == MDLM_DTYPE_F64 ? 1e-12 : type == MDLM_DTYPE_F32 ? 2e-5 : 5e-2;
+}
 
 mdlm_config config_with(const Options &o, const Case &c) {
     mdlm_config config = config_of(c);
     const size_t used = o.flags.empty() ? 0 : config_flags(&config, o.flags, 0);
     if (used != o.flags.size()) bad("mdlm check: expected flags of the config, seen '%s'", o.flags[used].c_str());
-    if (!o.dtype.empty() && mdlm_config_set(&config, "params_dtype", o.dtype.c_str()) != MDLM_OK) bad("mdlm check: %s", mdlm_last_error());
+    if (!o.dtype.empty() && mdlm_config_set(&config, "params_dtype", o.dtype.c_str()) != MDLM_OK)
+        bad("mdlm check: %s", mdlm_last_error());
     if (o.ranks != not_said) config.tensor_model_parallel_size = o.ranks;
     dtype_size(config.params_dtype);  // refuses those that this program cannot convert
     return config;
 }
 
-std::string text_of(const Options &o, const std::string &folder, const mdlm_config &config, const Found &f, double tolerance, bool fine) {
+std::string text_of(const Options &o, const std::string &folder, const mdlm_config &config, const Found &f,
+                    double tolerance, bool fine) {
     const Errors &e = f.errors;
-    std::string line = textf("%-4s  %s  %s %s", fine ? "ok" : "FAIL", one_line(folder).c_str(), o.device_name, dtype_name(config.params_dtype));
+    std::string line = textf("%-4s  %s  %s %s", fine ? "ok" : "FAIL", one_line(folder).c_str(), o.device_name,
+                             dtype_name(config.params_dtype));
     if (config.tensor_model_parallel_size > 1)
-        line += textf("  t %lld%s", static_cast<long long>(config.tensor_model_parallel_size), config.sequence_parallel != 0 ? " sp" : "");
-    line += textf("  output %.2e  grad_input %.2e  grad %.2e %s  tolerance %.0e", e.output, e.grad_input, e.grad, e.worst.c_str(), tolerance);
+        line += textf("  t %lld%s", static_cast<long long>(config.tensor_model_parallel_size),
+                      config.sequence_parallel != 0 ? " sp" : "");
+    line += textf("  output %.2e  grad_input %.2e  grad %.2e %s  tolerance %.0e", e.output, e.grad_input, e.grad,
+                  e.worst.c_str(), tolerance);
     if (o.sweep)
         line += textf("  %zu settings (worst: %s), bits %s", f.settings, f.setting.c_str(),
                       f.other_bits.empty() ? "the same" : ("differ: " + f.other_bits).c_str());
     return line + "\n";
 }
 
-std::string json_of(const Options &o, const std::string &folder, const mdlm_config &config, const Found &f, double tolerance, bool fine) {
+std::string json_of(const Options &o, const std::string &folder, const mdlm_config &config, const Found &f,
+                    double tolerance, bool fine) {
     const Errors &e = f.errors;
-    std::string text = textf("{\"folder\": %s, \"device\": %s, \"dtype\": %s, \"tensor_model_parallel_size\": %lld, \"tolerance\": %s, \"output\": %s, "
+    std::string text = textf("{\"folder\": %s, \"device\": %s, \"dtype\": %s, \"tensor_model_parallel_size\": %lld, "
+                             "\"tolerance\": %s, \"output\": %s, "
                              "\"grad_input\": %s, \"grad\": %s, \"grad_name\": %s",
-                             json_string(folder).c_str(), json_string(o.device_name).c_str(), json_string(dtype_name(config.params_dtype)).c_str(),
+                             json_string(folder).c_str(), json_string(o.device_name).c_str(),
+                             json_string(dtype_name(config.params_dtype)).c_str(),
                              static_cast<long long>(config.tensor_model_parallel_size), json_number(tolerance).c_str(),
-                             json_number(e.output).c_str(), json_number(e.grad_input).c_str(), json_number(e.grad).c_str(),
-                             json_string(e.worst).c_str());
+                             json_number(e.output).c_str(), json_number(e.grad_input).c_str(),
+                             json_number(e.grad).c_str(), json_string(e.worst).c_str());
     if (o.sweep)
-        text += textf(", \"settings\": %zu, \"worst_setting\": %s, \"same_bits\": %s", f.settings, json_string(f.setting).c_str(),
-                      f.other_bits.empty() ? "true" : "false");
+        text += textf(", \"settings\": %zu, \"worst_setting\": %s, \"same_bits\": %s", f.settings,
+                      json_string(f.setting).c_str(), f.other_bits.empty() ? "true" : "false");
     return text + textf(", \"ok\": %s}", fine ? "true" : "false");
 }
 
@@ -198,7 +215,8 @@ Verdict check_case(const Options &o, Ranks &ranks, const std::string &folder, st
     const std::vector<Named> settings = settings_of(c, config, o.sweep);
     Found found;
     ranks.run(size, [&](const Rank &rank) {
-        const Context context = open_context(o.device, ranks.threads_each(o.threads, size), MDLM_MATMUL_AUTO, rank.comm);
+        const Context context =
+            open_context(o.device, ranks.threads_each(o.threads, size), MDLM_MATMUL_AUTO, rank.comm);
         Found mine = find(rank, context.get(), c, settings, o.atol);
         if (rank.leads() || ranks.processes()) found = std::move(mine);
     });
@@ -225,13 +243,15 @@ int check_command(const std::vector<std::string> &list) {
             skipped += verdict == Verdict::skipped;
         } catch (const Bad &error) {
             if (ranks.leads()) std::fprintf(stderr, "%s\n", error.what());
-            json = textf("{\"folder\": %s, \"ok\": false, \"error\": %s}", json_string(folder).c_str(), json_string(error.what()).c_str());
+            json = textf("{\"folder\": %s, \"ok\": false, \"error\": %s}", json_string(folder).c_str(),
+                         json_string(error.what()).c_str());
             status = exit_bad;
         }
         cases += (cases.empty() ? "" : ",\n  ") + json;
     }
     if (skipped == o.folders.size()) {
-        if (ranks.leads()) std::fprintf(stderr, "mdlm check: every case was skipped: expected one whose sizes the ranks divide\n");
+        if (ranks.leads())
+            std::fprintf(stderr, "mdlm check: every case was skipped: expected one whose sizes the ranks divide\n");
         status = exit_bad;
     }
     if (o.json && ranks.leads())

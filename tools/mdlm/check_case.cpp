@@ -13,14 +13,15 @@ std::string why_not(const Case &c, const mdlm_config &config) {
         const char *name;
         int64_t size;
         bool shared;
-    } sizes[] = {{"num_attention_heads", config.num_attention_heads, true},
-                 {"num_query_groups", config.num_query_groups != 0 ? config.num_query_groups : config.num_attention_heads, true},
-                 {"ffn_hidden_size", config.ffn_hidden_size != 0 ? config.ffn_hidden_size : 4 * config.hidden_size, true},
-                 {"seq_length", c.seq_length, config.sequence_parallel != 0}};
+    } sizes[] = {
+        {"num_attention_heads", config.num_attention_heads, true},
+        {"num_query_groups", config.num_query_groups != 0 ? config.num_query_groups : config.num_attention_heads, true},
+        {"ffn_hidden_size", config.ffn_hidden_size != 0 ? config.ffn_hidden_size : 4 * config.hidden_size, true},
+        {"seq_length", c.seq_length, config.sequence_parallel != 0}};
     for (const auto &s : sizes)
         if (t > 1 && s.shared && s.size % t != 0)
-            return textf("%s = %lld is not divisible by tensor_model_parallel_size = %lld", s.name, static_cast<long long>(s.size),
-                         static_cast<long long>(t));
+            return textf("%s = %lld is not divisible by tensor_model_parallel_size = %lld", s.name,
+                         static_cast<long long>(s.size), static_cast<long long>(t));
     return "";
 }
 
@@ -30,11 +31,13 @@ std::vector<Named> settings_of(const Case &c, const mdlm_config &config, bool sw
     std::vector<mdlm_config> layouts = {config};
     mdlm_config split = config;
     split.sequence_parallel = 1;
-    if (config.tensor_model_parallel_size > 1 && config.sequence_parallel == 0 && why_not(c, split).empty()) layouts.push_back(split);
+    if (config.tensor_model_parallel_size > 1 && config.sequence_parallel == 0 && why_not(c, split).empty())
+        layouts.push_back(split);
     for (const mdlm_config &layout : layouts) {
         const size_t first = all.size();
         for (const mdlm_config &s : bench::recompute_settings(layout))
-            all.push_back({bench::recompute_name(s) + (s.sequence_parallel != 0 ? ", sequence parallel" : ""), s, first});
+            all.push_back(
+                {bench::recompute_name(s) + (s.sequence_parallel != 0 ? ", sequence parallel" : ""), s, first});
     }
     return all;
 }

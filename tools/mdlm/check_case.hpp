@@ -16,12 +16,13 @@ struct Named {
     size_t like;  // the setting whose bits it must have
 };
 
-// The config's own; with sweep all recompute settings, and with t > 1 those with sequence parallelism too, where the case allows it.
+// The config's own; with sweep all recompute settings, and with t > 1 those with sequence parallelism too, where the
+// case allows it.
 std::vector<Named> settings_of(const Case &c, const mdlm_config &config, bool sweep);
 
 struct Found {
-    Errors errors;           // the largest of all ranks
-    std::string setting;     // that has the largest of them
+    Errors errors;        // the largest of all ranks
+    std::string setting;  // that has the largest of them
     size_t settings = 0;
     std::string other_bits;  // the first setting whose results have other bits than they should; empty: none
 };

@@ -13,20 +13,20 @@ namespace mdlm::tools {
 
 inline const char *dtype_name(mdlm_dtype type) {
     switch (type) {
-        case MDLM_DTYPE_F64: return "f64";
-        case MDLM_DTYPE_F32: return "f32";
-        case MDLM_DTYPE_BF16: return "bf16";
-        case MDLM_DTYPE_F16: return "f16";
-        default: return "unknown dtype";
+    case MDLM_DTYPE_F64: return "f64";
+    case MDLM_DTYPE_F32: return "f32";
+    case MDLM_DTYPE_BF16: return "bf16";
+    case MDLM_DTYPE_F16: return "f16";
+    default: return "unknown dtype";
     }
 }
 
 inline size_t dtype_size(mdlm_dtype type) {
     switch (type) {
-        case MDLM_DTYPE_F64: return 8;
-        case MDLM_DTYPE_F32: return 4;
-        case MDLM_DTYPE_BF16: return 2;
-        default: bad("expected a block of f32, bf16 or f64, seen %s", dtype_name(type));
+    case MDLM_DTYPE_F64: return 8;
+    case MDLM_DTYPE_F32: return 4;
+    case MDLM_DTYPE_BF16: return 2;
+    default: bad("expected a block of f32, bf16 or f64, seen %s", dtype_name(type));
     }
 }
 
@@ -44,7 +44,8 @@ inline void store(mdlm_dtype type, std::byte *to, double value) {
         const auto narrow = static_cast<float>(value);
         std::memcpy(to, &narrow, 4);
     } else {
-        const auto upper = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(rounded_to_bf16(value))) >> 16);
+        const auto upper =
+            static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(rounded_to_bf16(value))) >> 16);
         std::memcpy(to, &upper, 2);
     }
 }

@@ -41,7 +41,8 @@ int info_command(const std::vector<std::string> &list) {
     size_t length = 0;
     if (mdlm_context_info(context.get(), nullptr, 0, &length) != MDLM_OK) bad("mdlm info: %s", mdlm_last_error());
     std::string line(length + 1, '\0');
-    if (mdlm_context_info(context.get(), line.data(), line.size(), &length) != MDLM_OK) bad("mdlm info: %s", mdlm_last_error());
+    if (mdlm_context_info(context.get(), line.data(), line.size(), &length) != MDLM_OK)
+        bad("mdlm info: %s", mdlm_last_error());
     line.resize(length);
     // The reference device runs on the thread that calls it.
     if (device == MDLM_DEVICE_REFERENCE) threads = 1;
@@ -49,12 +50,13 @@ int info_command(const std::vector<std::string> &list) {
     const std::string mpi = mpi::about();
 
     if (json)
-        std::printf("{\"version\": %s, \"api_version\": %d, \"header_api_version\": %d, \"device\": %s, \"threads\": %d, \"mpi\": %s}\n",
-                    json_string(mdlm_version()).c_str(), mdlm_api_version(), MDLM_API_VERSION, json_string(line).c_str(), threads,
-                    mpi.empty() ? "null" : json_string(mpi).c_str());
+        std::printf("{\"version\": %s, \"api_version\": %d, \"header_api_version\": %d, \"device\": %s, \"threads\": "
+                    "%d, \"mpi\": %s}\n",
+                    json_string(mdlm_version()).c_str(), mdlm_api_version(), MDLM_API_VERSION,
+                    json_string(line).c_str(), threads, mpi.empty() ? "null" : json_string(mpi).c_str());
     else
-        std::printf("version  %s\napi      %d (header %d)\ndevice   %s\nthreads  %d\nmpi      %s\n", mdlm_version(), mdlm_api_version(),
-                    MDLM_API_VERSION, line.c_str(), threads, mpi.empty() ? "no" : mpi.c_str());
+        std::printf("version  %s\napi      %d (header %d)\ndevice   %s\nthreads  %d\nmpi      %s\n", mdlm_version(),
+                    mdlm_api_version(), MDLM_API_VERSION, line.c_str(), threads, mpi.empty() ? "no" : mpi.c_str());
     return exit_fine;
 }
 

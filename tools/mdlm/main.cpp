@@ -1,4 +1,5 @@
-// mdlm: says what the library and its device are, checks it against golden cases, and times it. Uses the public C ABI only.
+// mdlm: says what the library and its device are, checks it against golden cases, and times it. Uses the public C ABI
+// only.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -30,7 +31,8 @@ COMMANDS
     bench    times forward and backward, and says what replay costs and where the time goes
     plan     the plan with the least extra time that fits a budget of bytes, or all of them
 
-    check and bench run the block on several ranks with --tensor-model-parallel-size, as threads, or as the processes that mpirun starts.
+    check and bench run the block on several ranks with --tensor-model-parallel-size, as threads, or as the
+    processes that mpirun starts.
 
 EXIT STATUS
     0  fine
@@ -43,7 +45,9 @@ struct Command {
     int (*run)(const std::vector<std::string> &words);
     const char *help;
 };
-const Command commands[] = {{"info", info_command, info_help}, {"check", check_command, check_help}, {"bench", bench_command, bench_help},
+const Command commands[] = {{"info", info_command, info_help},
+                            {"check", check_command, check_help},
+                            {"bench", bench_command, bench_help},
                             {"plan", plan_command, plan_help}};
 
 int run(const std::vector<std::string> &words) {
@@ -57,9 +61,12 @@ int run(const std::vector<std::string> &words) {
         return exit_fine;
     }
     const std::vector<std::string> rest(words.begin() + 1, words.end());
-    const bool wants_help = std::any_of(rest.begin(), rest.end(), [](const auto &word) { return word == "--help" || word == "-h"; });
-    const auto *const command = std::find_if(std::begin(commands), std::end(commands), [&](const Command &c) { return words[0] == c.name; });
-    if (command == std::end(commands)) bad("mdlm: expected a command (info, check, bench, plan) or --help, seen '%s'", words[0].c_str());
+    const bool wants_help =
+        std::any_of(rest.begin(), rest.end(), [](const auto &word) { return word == "--help" || word == "-h"; });
+    const auto *const command =
+        std::find_if(std::begin(commands), std::end(commands), [&](const Command &c) { return words[0] == c.name; });
+    if (command == std::end(commands))
+        bad("mdlm: expected a command (info, check, bench, plan) or --help, seen '%s'", words[0].c_str());
     if (!wants_help) return command->run(rest);
     std::fputs(command->help, stdout);
     return exit_fine;
@@ -79,7 +86,8 @@ int main(int argc, char **argv) {
     } catch (const std::exception &error) {
         line = "mdlm: " + one_line(error.what());
     }
-    // Of processes that run together, all fail and one says why; it has done so before any of them passes the end of MPI and exits.
+    // Of processes that run together, all fail and one says why; it has done so before any of them passes the end of
+    // MPI and exits.
     if (!line.empty() && launched().rank == 0) std::fprintf(stderr, "%s\n", line.c_str());
     mpi::end();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

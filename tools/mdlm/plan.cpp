@@ -13,7 +13,8 @@
 namespace mdlm::tools {
 
 const char plan_help[] = R"(NAME
-    mdlm plan - the plan with the least extra time that fits a budget of bytes, proven; or the best plans for all budgets
+    mdlm plan - the plan with the least extra time that fits a budget of bytes, proven; or the best plans for all
+                budgets
 
 SYNOPSIS
     mdlm plan [--model NAME] [CONFIG FLAG...] [SHAPE...] --budget BYTES [--svg FILE] [--json]
@@ -24,73 +25,94 @@ SYNOPSIS
     mdlm plan --chain FILE --sweep        [--label-cap N] [--json]
 
 DESCRIPTION
-    Activation checkpointing as an optimisation: each layer takes one of its policies, which differ in what they retain from forward to backward
-    and in what they cost, or consecutive layers form a unit of which only the first input stays. Of all plans whose peak fits the budget
-    the one with the least extra time is found; of several such the one with the lowest peak, then the first by the order of policies.
+    Activation checkpointing as an optimisation: each layer takes one of its policies, which differ in what they
+    retain from forward to backward and in what they cost, or consecutive layers form a unit of which only the
+    first input stays. Of all plans whose peak fits the budget the one with the least extra time is found; of
+    several such the one with the lowest peak, then the first by the order of policies.
 
-    For a block of the library's layers the policies are found: every tensor kept, replayed, a share of it on each rank or on the host, laid out
-    to the byte. Beside the plan stands the best that Megatron's own recompute settings could do in that budget, and the flags for it, in Megatron's
-    syntax and with its bytes: its core_attn keeps the context, its layernorm does nothing under its default layer spec, it offloads only without
-    recompute. Times are of the library's replay, which runs no more than Megatron's. A second line has the best of the library's own modules.
+    For a block of the library's layers the policies are found: every tensor kept, replayed, a share of it on each
+    rank or on the host, laid out to the byte. Beside the plan stands the best that Megatron's own recompute
+    settings could do in that budget, and the flags for it, in Megatron's syntax and with its bytes: its core_attn
+    keeps the context, its layernorm does nothing under its default layer spec, it offloads only without recompute.
+    Times are of the library's replay, which runs no more than Megatron's. A second line has the best of the
+    library's own modules.
 
-    Recompute flags without a budget (--recompute-granularity selective, --cpu-offloading-num-layers 4, ...) give the plan of these flags.
+    Recompute flags without a budget (--recompute-granularity selective, --cpu-offloading-num-layers 4, ...) give
+    the plan of these flags.
 
 A BLOCK
-    CONFIG FLAG          as Megatron spells them: --num-layers 32, --swiglu, --tensor-model-parallel-size 8, ... With --cpu-offloading and
-                         --cpu-offloading-num-layers the planner may use the host for those layers
-    --flags FILE         a file of them, also a whole training script's: what is no flag of a block is left out and listed on standard error
-    --model NAME         gpt2 (124M, in f32), megadlms-1.7b, gpt3-22b, gpt3-175b, llama-8b, llama-70b or 30b (a shape is assumed: 48 layers, h 7168, 56 heads, 4 h);
-                         flags behind it change it
+    CONFIG FLAG          as Megatron spells them: --num-layers 32, --swiglu, --tensor-model-parallel-size 8, ...
+                         With --cpu-offloading and --cpu-offloading-num-layers the planner may use the host for
+                         those layers
+    --flags FILE         a file of them, also a whole training script's: what is no flag of a block is left out and
+                         listed on standard error
+    --model NAME         gpt2 (124M, in f32), megadlms-1.7b, gpt3-22b, gpt3-175b, llama-8b, llama-70b or 30b (a
+                         shape is assumed: 48 layers, h 7168, 56 heads, 4 h); flags behind it change it
     --seq-length N, --micro-batch-size N, --in-flight N (tapes between forward and backward, default 1)
-    --device-table T     what operations cost: a name (cpu, A100-40GB, A100-80GB, H100, H200; GPUs are from their datasheets) or a JSON file, as
-                         mdlm_context_calibrate makes it. Default cpu. `--calibrate` measures this machine and prints such a file
-    --device D, --threads N  whose scratch is counted with a table of a CPU: cpu (default) or reference; threads (default 0: all cores)
+    --device-table T     what operations cost: a name (cpu, A100-40GB, A100-80GB, H100, H200; GPUs are from their
+                         datasheets) or a JSON file, as mdlm_context_calibrate makes it. Default cpu. `--calibrate`
+                         measures this machine and prints such a file
+    --device D, --threads N  whose scratch is counted with a table of a CPU: cpu (default) or reference; threads
+                             (default 0: all cores)
     --memory-budget-includes-parameters  the budget holds parameters and gradients, too
-    --svg FILE           time against memory: the exact frontier, and as points Megatron's settings and the library's modules
-    --article            the table of the claim "30 to 10 GB for a 30B model": Megatron's accounting and the library's. Default: the 30b model on
-                         A100-40GB with t 8, sequence parallelism and b 3, where Megatron's accounting gives 30 GB
+    --svg FILE           time against memory: the exact frontier, and as points Megatron's settings and the
+                         library's modules
+    --article            the table of the claim "30 to 10 GB for a 30B model": Megatron's accounting and the
+                         library's. Default: the 30b model on A100-40GB with t 8, sequence parallelism and b 3,
+                         where Megatron's accounting gives 30 GB
 
 OPTIONS
     --chain FILE     an abstract chain of layers in JSON (see FILES); - is standard input
     --budget BYTES   whole, or with KiB, MiB, GiB, TiB, kB, MB, GB or TB: 40GiB
     --sweep          every plan that is best at some budget
-    --label-cap N    bounds time and memory: at most N partial plans are kept for each layer (default 0: enough for an exact answer of
-                     any usual chain). If that was too few, the answer says by how much it may miss the optimum
+    --label-cap N    bounds time and memory: at most N partial plans are kept for each layer (default 0: enough for
+                     an exact answer of any usual chain). If that was too few, the answer says by how much it may
+                     miss the optimum
     --json           JSON instead of lines
 
 FILES
-    A chain: integers are bytes and nanoseconds, none negative; a missing one is 0, unless said. Of a name only what is printed depends.
+    A chain: integers are bytes and nanoseconds, none negative; a missing one is 0, unless said. Of a name only
+    what is printed depends.
         {"format": "mdlm-chain", "version": 1,      both needed
-         "in_flight": 1,                            tapes between forward and backward, finished in any order (missing: 1)
+         "in_flight": 1,                            tapes between forward and backward, finished in any order
+                                                    (missing: 1)
          "fixed_bytes": 0,                          taken off the budget first, part of every peak
          "loss_bytes": 3,                           alive above all that is retained, between forward and backward
          "input_bytes": 2,                          of the first layer's input (missing: its boundary_bytes)
-         "max_unit_depth": 1,                       0: single layers only; 1: units of single layers; 2: units in units; ...
+         "max_unit_depth": 1,                       0: single layers only; 1: units of single layers; 2: units in
+                                                    units; ...
          "max_unit_layers": 8,                      most layers of a unit, up to 64 (missing or 0: 64)
          "layers": [{                               needed; in order
            "name": "decoder", "count": 4,           so many alike (missing: 1); at most 4097 in all
            "boundary_bytes": 2,                     of the output
            "grad_boundary_bytes": 2,                of its gradient
            "forward_ns": 6,
-           "unsaved_forward_bytes": 5,              most alive in a forward that saves nothing, input and output included
+           "unsaved_forward_bytes": 5,              most alive in a forward that saves nothing, input and output
+                                                    included
            "policies": [{                           needed, at least one
              "name": "A",
-             "saved_bytes": 10,                     retained from forward to backward, the layer's input in some form included
+             "saved_bytes": 10,                     retained from forward to backward, the layer's input in some
+                                                    form included
              "extra_ns": 0,                         over saving everything
              "forward_bytes": 12,                   most alive in forward, without what earlier layers retain
              "backward_bytes": 14,                  the same in replay and backward
              "rebuild_ns": 3}],                     to make what is retained again, for the last layer of a unit
-           "unit_inputs": [{                        forms that a unit beginning at the layer may retain (missing: no unit begins here)
+           "unit_inputs": [{                        forms that a unit beginning at the layer may retain (missing:
+                                                    no unit begins here)
              "name": "keep",
              "saved_bytes": 2, "restore_ns": 0,
-             "stays": true}]}]}                     the input itself stays (missing: false, it is made again out of the form)
+             "stays": true}]}]}                     the input itself stays (missing: false, it is made again out of
+                                                    the form)
 
 OUTPUT
-    A block: what is kept, sharded, on the host and replayed per layer; the peak; the extra time. JSON has the plan as mdlm_plan_from_json takes it.
-    --budget   {"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 24, "extra_ns": 15, "minimum_budget_bytes": 21, "plan": [...]}
+    A block: what is kept, sharded, on the host and replayed per layer; the peak; the extra time. JSON has the plan
+    as mdlm_plan_from_json takes it.
+    --budget   {"feasible": true, "optimal": true, "gap_ns": 0, "peak_bytes": 24, "extra_ns": 15,
+               "minimum_budget_bytes": 21, "plan": [...]}
                where no plan fits: {"feasible": false, "minimum_budget_bytes": 21}
     --sweep    {"frontier": [{"peak_bytes": 21, "extra_ns": 15, "plan": [...]}, ...], "optimal": true, "gap_ns": 0}
-    A plan's entries, layers counted from 0: {"layer": 3, "policy": "A"} and {"unit": [0, 2], "input": "keep", "inner": [...]}.
+    A plan's entries, layers counted from 0: {"layer": 3, "policy": "A"} and {"unit": [0, 2], "input": "keep",
+    "inner": [...]}.
 
 EXIT STATUS
     0  answered, with --chain also where no plan fits
@@ -101,7 +123,7 @@ uint64_t bytes_of(const char *option, const std::string &text) {
     static constexpr struct {
         const char *name;
         double bytes;
-    } units[] = {{"", 1},           {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+    } units[] = {{"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
                  {"TiB", 0x1p40}, {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
     const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
     const std::string number = text.substr(0, digits);
@@ -125,8 +147,8 @@ int64_t whole(const char *option, const std::string &text, int64_t least, int64_
     int64_t n = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
     if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
-        bad("mdlm plan: %s: expected an integer from %lld to %lld, seen '%s'", option, static_cast<long long>(least), static_cast<long long>(most),
-            text.c_str());
+        bad("mdlm plan: %s: expected an integer from %lld to %lld, seen '%s'", option, static_cast<long long>(least),
+            static_cast<long long>(most), text.c_str());
     return n;
 }
 
@@ -149,8 +171,10 @@ bool take_shape(Words &words, PlanOptions &o) {
     std::string value;
     constexpr int64_t most = int64_t{1} << 24;
     if (words.option("--seq-length", &value)) o.shape.seq_length = whole("--seq-length", value, 1, most);
-    else if (words.option("--micro-batch-size", &value)) o.shape.micro_batch_size = whole("--micro-batch-size", value, 1, 1 << 20);
-    else if (words.option("--in-flight", &value)) o.shape.in_flight = static_cast<int32_t>(whole("--in-flight", value, 1, 65536));
+    else if (words.option("--micro-batch-size", &value))
+        o.shape.micro_batch_size = whole("--micro-batch-size", value, 1, 1 << 20);
+    else if (words.option("--in-flight", &value))
+        o.shape.in_flight = static_cast<int32_t>(whole("--in-flight", value, 1, 65536));
     else return false;
     return true;
 }
@@ -168,14 +192,17 @@ void take_file(PlanOptions &o, const std::string &path) {
         left_out += " " + words.peek();
         words.skip(1);
     }
-    if (!left_out.empty()) std::fprintf(stderr, "mdlm plan: %s: no flags of a block:%s\n", one_line(path).c_str(), one_line(left_out).c_str());
+    if (!left_out.empty())
+        std::fprintf(stderr, "mdlm plan: %s: no flags of a block:%s\n", one_line(path).c_str(),
+                     one_line(left_out).c_str());
 }
 
 void take_model(PlanOptions &o, const std::string &name) {
     const Model &m = model_of(name);
     o.model = m.name;
     const std::vector<std::string> list(m.flags.begin(), m.flags.end());
-    if (take_flags(&o.config, pointers_to(list), 0) != list.size()) bad("mdlm plan: --model %s: a flag of it is unknown", m.name);
+    if (take_flags(&o.config, pointers_to(list), 0) != list.size())
+        bad("mdlm plan: --model %s: a flag of it is unknown", m.name);
     o.shape.seq_length = m.seq_length;
     if (o.shape.micro_batch_size == 0) o.shape.micro_batch_size = 1;
 }
@@ -187,7 +214,8 @@ int calibrate(const PlanOptions &o) {
         mdlm_context_get_device_table(context.get(), nullptr, 0, &length) != MDLM_OK)
         bad("mdlm plan: %s", mdlm_last_error());
     std::string text(length + 1, '\0');
-    if (mdlm_context_get_device_table(context.get(), text.data(), text.size(), nullptr) != MDLM_OK) bad("mdlm plan: %s", mdlm_last_error());
+    if (mdlm_context_get_device_table(context.get(), text.data(), text.size(), nullptr) != MDLM_OK)
+        bad("mdlm plan: %s", mdlm_last_error());
     std::fputs(text.c_str(), stdout);
     return exit_fine;
 }
@@ -240,17 +268,21 @@ int plan_command(const std::vector<std::string> &list) {
             words.skip(used);
             of_block = true;
         } else {
-            bad("mdlm plan: expected --chain, --budget, --sweep, --label-cap, --json, a flag of a block or --help, seen '%s'", words.peek().c_str());
+            bad("mdlm plan: expected --chain, --budget, --sweep, --label-cap, --json, a flag of a block or --help, "
+                "seen '%s'",
+                words.peek().c_str());
         }
     }
     if (measures) return calibrate(o);
     if (!o.chain.empty()) {
         if (of_block) bad("mdlm plan: --chain: expected no flag of a block beside it");
-        if (o.budget.has_value() == o.sweep) bad("mdlm plan: expected either --budget or --sweep, seen %s", o.sweep ? "both" : "neither");
+        if (o.budget.has_value() == o.sweep)
+            bad("mdlm plan: expected either --budget or --sweep, seen %s", o.sweep ? "both" : "neither");
         return plan_chain(o);
     }
     if (o.article) {
-        if (o.budget.has_value() || o.sweep) bad("mdlm plan: --article: expected neither --budget nor --sweep beside it");
+        if (o.budget.has_value() || o.sweep)
+            bad("mdlm plan: --article: expected neither --budget nor --sweep beside it");
         article_defaults(o, has_table);
         return plan_article(o);
     }

@@ -13,7 +13,7 @@ struct PlanOptions {
     bool sweep = false;              // all budgets instead
     bool json = false;
     int64_t label_cap = 0;
-    std::string chain;               // file of an abstract chain; "-": standard input
+    std::string chain;  // file of an abstract chain; "-": standard input
     // A block.
     mdlm_config config = MDLM_CONFIG_INIT;
     mdlm_shape shape = MDLM_SHAPE_INIT;

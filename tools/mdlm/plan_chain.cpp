@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// "0-4 X, 5 A, 6-7 keep [6 X, 7 A]": stretches of layers with the same policy; entries are indented instead of joined where indent >= 0.
+// "0-4 X, 5 A, 6-7 keep [6 X, 7 A]": stretches of layers with the same policy; entries are indented instead of joined
+// where indent >= 0.
 std::string spelled(const json &plan, int indent) {
     std::string text;
     const auto begin = [&] {
@@ -29,19 +30,25 @@ std::string spelled(const json &plan, int indent) {
         begin();
         if (entry.contains("layer")) {
             size_t end = i;
-            while (end + 1 < plan.size() && plan[end + 1].contains("layer") && plan[end + 1]["policy"] == entry["policy"]) ++end;
+            while (end + 1 < plan.size() && plan[end + 1].contains("layer") &&
+                   plan[end + 1]["policy"] == entry["policy"])
+                ++end;
             text += range(entry["layer"], plan[end]["layer"]) + "  " + one_line(entry["policy"].get<std::string>());
             i = end;
             continue;
         }
-        const std::string unit = range(entry["unit"][0], entry["unit"][1]) + "  unit, input " + one_line(entry["input"].get<std::string>());
-        text += indent >= 0 ? unit + "\n" + spelled(entry["inner"], indent + 4) : unit + " [" + spelled(entry["inner"], -1) + "]";
+        const std::string unit =
+            range(entry["unit"][0], entry["unit"][1]) + "  unit, input " + one_line(entry["input"].get<std::string>());
+        text += indent >= 0 ? unit + "\n" + spelled(entry["inner"], indent + 4)
+                            : unit + " [" + spelled(entry["inner"], -1) + "]";
     }
     return text;
 }
 
 std::string optimality(const json &answer) {
-    return answer["optimal"].get<bool>() ? "optimal" : "at most " + std::to_string(answer["gap_ns"].get<int64_t>()) + " ns from the optimum";
+    return answer["optimal"].get<bool>()
+               ? "optimal"
+               : "at most " + std::to_string(answer["gap_ns"].get<int64_t>()) + " ns from the optimum";
 }
 
 void print_solved(const json &a) {
@@ -50,7 +57,8 @@ void print_solved(const json &a) {
         std::printf("no plan fits; the smallest budget that would do is %lld bytes\n", least);
         return;
     }
-    std::printf("peak     %lld bytes (the smallest budget that does is %lld)\n", a["peak_bytes"].get<long long>(), least);
+    std::printf("peak     %lld bytes (the smallest budget that does is %lld)\n", a["peak_bytes"].get<long long>(),
+                least);
     std::printf("extra    %lld ns, %s\n", a["extra_ns"].get<long long>(), optimality(a).c_str());
     std::printf("layers\n%s\n", spelled(a["plan"], 4).c_str());
 }
@@ -58,7 +66,8 @@ void print_solved(const json &a) {
 void print_frontier(const json &a) {
     std::printf("%18s  %18s  plan (%s)\n", "peak bytes", "extra ns", optimality(a).c_str());
     for (const json &p : a["frontier"])
-        std::printf("%18lld  %18lld  %s\n", p["peak_bytes"].get<long long>(), p["extra_ns"].get<long long>(), spelled(p["plan"], -1).c_str());
+        std::printf("%18lld  %18lld  %s\n", p["peak_bytes"].get<long long>(), p["extra_ns"].get<long long>(),
+                    spelled(p["plan"], -1).c_str());
 }
 
 }  // namespace
@@ -67,8 +76,10 @@ int plan_chain(const PlanOptions &o) {
     const std::string chain = read_all(o.chain);
     std::string text(size_t{1} << 20, '\0');
     for (size_t length = 0;;) {
-        const mdlm_status status = o.sweep ? mdlm_chain_frontier(chain.data(), chain.size(), o.label_cap, text.data(), text.size(), &length)
-                                           : mdlm_chain_solve(chain.data(), chain.size(), *o.budget, o.label_cap, text.data(), text.size(), &length);
+        const mdlm_status status =
+            o.sweep ? mdlm_chain_frontier(chain.data(), chain.size(), o.label_cap, text.data(), text.size(), &length)
+                    : mdlm_chain_solve(chain.data(), chain.size(), *o.budget, o.label_cap, text.data(), text.size(),
+                                       &length);
         if (status != MDLM_OK) bad("mdlm plan: %s: %s", o.chain.c_str(), mdlm_last_error());
         const bool whole = length < text.size();
         text.resize(whole ? length : length + 1);

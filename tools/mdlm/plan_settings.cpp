@@ -17,10 +17,12 @@ std::string modules_text(const mdlm_config &config) {
     return text;
 }
 
-// Adds a setting that differs from those there: modules that the layer does not have, or whose tensors another one names, do not.
+// Adds a setting that differs from those there: modules that the layer does not have, or whose tensors another one
+// names, do not.
 void add_different(std::vector<Planned> &all, Planned p) {
     const bool same = std::any_of(all.begin(), all.end(), [&](const Planned &q) {
-        return q.memory.peak_bytes == p.memory.peak_bytes && q.memory.saved_bytes == p.memory.saved_bytes && q.cost.extra_ns == p.cost.extra_ns;
+        return q.memory.peak_bytes == p.memory.peak_bytes && q.memory.saved_bytes == p.memory.saved_bytes &&
+               q.cost.extra_ns == p.cost.extra_ns;
     });
     if (!same) all.push_back(std::move(p));
 }
@@ -31,7 +33,8 @@ mdlm_config selective(mdlm_config c, uint32_t modules) {
 }
 
 void sort_by_peak(std::vector<Planned> &all) {
-    std::stable_sort(all.begin(), all.end(), [](const Planned &a, const Planned &b) { return a.memory.peak_bytes < b.memory.peak_bytes; });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Planned &a, const Planned &b) { return a.memory.peak_bytes < b.memory.peak_bytes; });
 }
 
 }  // namespace
@@ -49,9 +52,11 @@ PlanHandle make_plan(const PlanOptions &o, const mdlm_config &config) {
     return {plan, mdlm_plan_destroy};
 }
 
-Planned measure(const PlanOptions &o, const mdlm_config &config, std::string name, std::string flags, bool as_megatron) {
+Planned measure(const PlanOptions &o, const mdlm_config &config, std::string name, std::string flags,
+                bool as_megatron) {
     const PlanHandle plan = make_plan(o, config);
-    if (as_megatron && (config.recompute_modules & MDLM_MODULE_CORE_ATTN) != 0) ok(mdlm_plan_set(plan.get(), -1, "core_attn", MDLM_KEEP));
+    if (as_megatron && (config.recompute_modules & MDLM_MODULE_CORE_ATTN) != 0)
+        ok(mdlm_plan_set(plan.get(), -1, "core_attn", MDLM_KEEP));
     Planned p;
     p.name = std::move(name), p.flags = std::move(flags);
     ok(mdlm_plan_memory(plan.get(), &p.memory));
@@ -59,7 +64,9 @@ Planned measure(const PlanOptions &o, const mdlm_config &config, std::string nam
     return p;
 }
 
-bool recomputes(const mdlm_config &c) { return c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.cpu_offloading != 0; }
+bool recomputes(const mdlm_config &c) {
+    return c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.cpu_offloading != 0;
+}
 
 mdlm_config without_recompute(mdlm_config c) {
     c.recompute_granularity = MDLM_RECOMPUTE_NONE, c.recompute_method = MDLM_METHOD_NONE;
@@ -74,13 +81,16 @@ std::vector<Planned> megatron_settings(const PlanOptions &o) {
     std::vector<Planned> all = {measure(o, plain, "none", "")};
     if (o.config.cpu_offloading != 0 && o.config.cpu_offloading_num_layers < plain.num_layers) {
         const auto n = static_cast<long long>(o.config.cpu_offloading_num_layers);
-        all.push_back(measure(o, without_recompute(o.config), textf("offloading %lld", n), textf("--cpu-offloading-num-layers %lld", n)));
+        all.push_back(measure(o, without_recompute(o.config), textf("offloading %lld", n),
+                              textf("--cpu-offloading-num-layers %lld", n)));
     }
-    for (const uint32_t modules : {uint32_t{MDLM_MODULE_CORE_ATTN}, uint32_t{MDLM_MODULE_MLP}, uint32_t{MDLM_MODULE_CORE_ATTN | MDLM_MODULE_MLP}}) {
+    for (const uint32_t modules : {uint32_t{MDLM_MODULE_CORE_ATTN}, uint32_t{MDLM_MODULE_MLP},
+                                   uint32_t{MDLM_MODULE_CORE_ATTN | MDLM_MODULE_MLP}}) {
         const mdlm_config c = selective(plain, modules);
         std::string names = modules_text(c);
         std::replace(names.begin(), names.end(), ',', ' ');
-        add_different(all, measure(o, c, "selective " + names, "--recompute-granularity selective --recompute-modules " + names, true));
+        add_different(all, measure(o, c, "selective " + names,
+                                   "--recompute-granularity selective --recompute-modules " + names, true));
     }
     const bool distributes = plain.tensor_model_parallel_size > 1 && plain.sequence_parallel == 0;
     for (const mdlm_method method : {MDLM_METHOD_UNIFORM, MDLM_METHOD_BLOCK})
@@ -90,9 +100,11 @@ std::vector<Planned> megatron_settings(const PlanOptions &o) {
                 c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = method, c.recompute_num_layers = n;
                 c.distribute_saved_activations = distributed;
                 const char *word = method == MDLM_METHOD_UNIFORM ? "uniform" : "block";
-                all.push_back(measure(o, c, textf("full %s %lld%s", word, static_cast<long long>(n), distributed != 0 ? " distributed" : ""),
-                                      textf("--recompute-granularity full --recompute-method %s --recompute-num-layers %lld%s", word,
-                                            static_cast<long long>(n), distributed != 0 ? " --distribute-saved-activations" : "")));
+                all.push_back(measure(
+                    o, c,
+                    textf("full %s %lld%s", word, static_cast<long long>(n), distributed != 0 ? " distributed" : ""),
+                    textf("--recompute-granularity full --recompute-method %s --recompute-num-layers %lld%s", word,
+                          static_cast<long long>(n), distributed != 0 ? " --distribute-saved-activations" : "")));
             }
     sort_by_peak(all);
     return all;
@@ -104,7 +116,8 @@ std::vector<Planned> module_settings(const PlanOptions &o) {
     for (uint32_t modules = 1; modules < 64; ++modules) {
         const mdlm_config c = selective(plain, modules);
         const std::string names = modules_text(c);
-        add_different(all, measure(o, c, "selective " + names, "--recompute-granularity selective --recompute-modules " + names));
+        add_different(
+            all, measure(o, c, "selective " + names, "--recompute-granularity selective --recompute-modules " + names));
     }
     sort_by_peak(all);
     return all;
@@ -113,7 +126,8 @@ std::vector<Planned> module_settings(const PlanOptions &o) {
 const Planned *best_that_fits(const std::vector<Planned> &settings, uint64_t budget, bool with_parameters) {
     const Planned *best = nullptr;
     for (const Planned &p : settings)
-        if (p.counted(with_parameters) <= budget && (best == nullptr || p.cost.extra_ns < best->cost.extra_ns)) best = &p;
+        if (p.counted(with_parameters) <= budget && (best == nullptr || p.cost.extra_ns < best->cost.extra_ns))
+            best = &p;
     return best;
 }
 

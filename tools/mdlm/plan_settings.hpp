@@ -27,15 +27,18 @@ mdlm_target target_of(const PlanOptions &options);
 // By the config's settings or its budget. Throws Bad with the library's line.
 PlanHandle make_plan(const PlanOptions &options, const mdlm_config &config);
 // as_megatron: the context stays where core_attn is replayed, since Megatron's linear_proj saves its input.
-Planned measure(const PlanOptions &options, const mdlm_config &config, std::string name, std::string flags, bool as_megatron = false);
-// What Megatron can do with its own flags, in its own syntax: none; selective with core_attn, mlp or both; full, uniform and block with any
-// count, also with inputs distributed over the group, where the config allows it; offloading, which it has only without recompute and not for
-// all layers. Its module layernorm is not there, since it does nothing under its default layer spec. Bytes are Megatron's; times are those of
-// the library's replay, which is never more. Peaks rise; what another beats in peak and time stays in, what makes no difference does not.
+Planned measure(const PlanOptions &options, const mdlm_config &config, std::string name, std::string flags,
+                bool as_megatron = false);
+// What Megatron can do with its own flags, in its own syntax: none; selective with core_attn, mlp or both; full,
+// uniform and block with any count, also with inputs distributed over the group, where the config allows it;
+// offloading, which it has only without recompute and not for all layers. Its module layernorm is not there, since it
+// does nothing under its default layer spec. Bytes are Megatron's; times are those of the library's replay, which is
+// never more. Peaks rise; what another beats in peak and time stays in, what makes no difference does not.
 std::vector<Planned> megatron_settings(const PlanOptions &options);
 // selective with any of the library's modules, most of which Megatron does not have.
 std::vector<Planned> module_settings(const PlanOptions &options);
-// Whether the flags say what is recomputed or offloaded, and the config without that (offloading stays: the planner may use it).
+// Whether the flags say what is recomputed or offloaded, and the config without that (offloading stays: the planner may
+// use it).
 bool recomputes(const mdlm_config &config);
 mdlm_config without_recompute(mdlm_config config);
 // The fastest that fits; nullptr when none does.

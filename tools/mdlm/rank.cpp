@@ -36,7 +36,8 @@ std::string Rank::of_first(const std::string &mine) const {
 std::vector<double> Rank::gather(const std::vector<double> &mine) const {
     if (comm == nullptr) return mine;
     std::vector<double> all(mine.size() * static_cast<size_t>(size));
-    must(mdlm_comm_all_gather(comm, mine.data(), all.data(), static_cast<int64_t>(mine.size()), MDLM_DTYPE_F64, wait_ms));
+    must(mdlm_comm_all_gather(comm, mine.data(), all.data(), static_cast<int64_t>(mine.size()), MDLM_DTYPE_F64,
+                              wait_ms));
     return all;
 }
 

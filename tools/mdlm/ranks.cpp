@@ -68,12 +68,14 @@ int32_t group_size(const char *command, int64_t asked) {
     constexpr int64_t most = 1024;  // threads of a group
     const Launched world = launched();
     if (world.size > 1 && asked != not_said && asked != world.size)
-        bad("%s: --tensor-model-parallel-size: expected %d, the number of processes that the launcher has started, or none, seen %lld", command,
-            world.size, static_cast<long long>(asked));
+        bad("%s: --tensor-model-parallel-size: expected %d, the number of processes that the launcher has started, or "
+            "none, seen %lld",
+            command, world.size, static_cast<long long>(asked));
     if (world.size > 1) return world.size;
     if (asked == not_said) return 1;
     if (asked < 1 || asked > most)
-        bad("%s: --tensor-model-parallel-size: expected 1 .. %lld, seen %lld", command, static_cast<long long>(most), static_cast<long long>(asked));
+        bad("%s: --tensor-model-parallel-size: expected 1 .. %lld, seen %lld", command, static_cast<long long>(most),
+            static_cast<long long>(asked));
     return static_cast<int32_t>(asked);
 }
 
@@ -118,13 +120,16 @@ void Ranks::run_threads(int32_t size, const std::function<void(const Rank &)> &b
     if (mdlm_comm_create_threads(size, made.data()) != MDLM_OK) bad("%s: %s", command_, mdlm_last_error());
     const std::vector<Comm> comms(made.begin(), made.end());  // gone only when no rank needs another any more
     std::vector<std::string> lines(static_cast<size_t>(size));
-    const auto run_rank = [&](int32_t r) { lines[static_cast<size_t>(r)] = line_of(body, {r, size, made[static_cast<size_t>(r)]}); };
+    const auto run_rank = [&](int32_t r) {
+        lines[static_cast<size_t>(r)] = line_of(body, {r, size, made[static_cast<size_t>(r)]});
+    };
     std::vector<std::thread> threads;
     std::string no_thread;
     try {
         for (int32_t r = 1; r < size; ++r) threads.emplace_back(run_rank, r);
     } catch (const std::system_error &error) {
-        no_thread = textf("%s: a thread for rank %zu of %d could not be made: %s", command_, threads.size() + 1, size, one_line(error.what()).c_str());
+        no_thread = textf("%s: a thread for rank %zu of %d could not be made: %s", command_, threads.size() + 1, size,
+                          one_line(error.what()).c_str());
         mdlm_comm_abort(made[0]);
     }
     if (no_thread.empty()) run_rank(0);

@@ -30,7 +30,8 @@ public:
 
     // Runs f once in every process. When it throws in one of them, it throws the same everywhere.
     void together(const std::function<void()> &f);
-    // Runs body on all ranks of a new group at once. A rank that throws ends the group for all; then Bad with the line of the rank that began.
+    // Runs body on all ranks of a new group at once. A rank that throws ends the group for all; then Bad with the line
+    // of the rank that began.
     void run(int32_t size, const std::function<void(const Rank &)> &body);
 
 private:
@@ -42,9 +43,11 @@ private:
 };
 
 inline constexpr int64_t not_said = INT64_MIN;  // in place of a t
-// The size of a group of which t was asked for: of the processes, where a launcher started some. Bad if that is another.
+// The size of a group of which t was asked for: of the processes, where a launcher started some. Bad if that is
+// another.
 int32_t group_size(const char *command, int64_t asked);
-// Of lines that ranks failed with (empty: it did not), that which tells most: what came of another rank's failure tells less than that.
+// Of lines that ranks failed with (empty: it did not), that which tells most: what came of another rank's failure tells
+// less than that.
 std::string worst_of(const std::vector<std::string> &lines);
 int32_t cores();  // that this process may use
 

@@ -25,13 +25,15 @@ void begin(const Launched &expected) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (size != expected.size || rank != expected.rank)
-        bad("mdlm: MPI: expected to be rank %d of %d, as the launcher has told, seen rank %d of %d; is it the launcher of %s?", expected.rank,
-            expected.size, rank, size, about().c_str());
+        bad("mdlm: MPI: expected to be rank %d of %d, as the launcher has told, seen rank %d of %d; is it the launcher "
+            "of %s?",
+            expected.rank, expected.size, rank, size, about().c_str());
 }
 
 void end() {
     int begun = 0, ended = 0;
-    if (MPI_Initialized(&begun) == MPI_SUCCESS && begun != 0 && MPI_Finalized(&ended) == MPI_SUCCESS && ended == 0) MPI_Finalize();
+    if (MPI_Initialized(&begun) == MPI_SUCCESS && begun != 0 && MPI_Finalized(&ended) == MPI_SUCCESS && ended == 0)
+        MPI_Finalize();
 }
 
 std::vector<std::string> gather_lines(const std::string &mine) {

@@ -6,7 +6,8 @@ namespace mdlm::tools::mpi {
 namespace {
 
 [[noreturn]] void refuse(int32_t processes) {
-    bad("mdlm: a launcher has started %d processes, and this program was built without MPI: expected ranks as threads, started once, "
+    bad("mdlm: a launcher has started %d processes, and this program was built without MPI: expected ranks as threads, "
+        "started once, "
         "--tensor-model-parallel-size %d",
         processes, processes);
 }

@@ -14,12 +14,13 @@ void must(const Case &c, mdlm_status status) {
     if (status != MDLM_OK) bad("%s: %s: %s", c.folder.c_str(), mdlm_status_name(status), mdlm_last_error());
 }
 
-// Device memory for this rank's part of an [s, b, h] array, which is all of it or, with sequence parallelism, tokens s / t; and its host image.
+// Device memory for this rank's part of an [s, b, h] array, which is all of it or, with sequence parallelism, tokens s
+// / t; and its host image.
 class Buffer {
 public:
     Buffer(const Case &c, mdlm_context *context, const Rank &rank, const mdlm_io &io, bool batch_first)
-        : case_(c), context_(context), rank_(rank), type_(io.dtype), batch_first_(batch_first), tokens_(static_cast<size_t>(io.shape[batch_first ? 1 : 0])),
-          host_(io.bytes) {
+        : case_(c), context_(context), rank_(rank), type_(io.dtype), batch_first_(batch_first),
+          tokens_(static_cast<size_t>(io.shape[batch_first ? 1 : 0])), host_(io.bytes) {
         must(c, mdlm_context_alloc(context, host_.size(), &device_));
     }
     ~Buffer() { mdlm_context_free(context_, device_, host_.size()); }
@@ -29,7 +30,8 @@ public:
     void *device() const { return device_; }
     void write(const Array &array) {
         const size_t first = is_part() ? static_cast<size_t>(rank_.rank) * values() : 0;
-        each([&](size_t at, size_t i) { store(type_, host_.data() + at * dtype_size(type_), array.values[first + i]); });
+        each(
+            [&](size_t at, size_t i) { store(type_, host_.data() + at * dtype_size(type_), array.values[first + i]); });
         must(case_, mdlm_context_copy(context_, device_, host_.data(), host_.size()));
     }
     // All of the array.
@@ -97,7 +99,8 @@ Outcome run_case(mdlm_context *context, const Rank &rank, const Case &c, const m
         must(c, mdlm_param_info(block.get(), i, &desc));
         names.emplace_back(desc.name);
         const std::vector<double> &values = c.params.at(desc.name).values;
-        must(c, mdlm_param_write(block.get(), i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
+        must(c, mdlm_param_write(block.get(), i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, values.data(),
+                                 values.size() * sizeof(double)));
     }
     must(c, mdlm_zero_grads(block.get()));
 
@@ -110,8 +113,8 @@ Outcome run_case(mdlm_context *context, const Rank &rank, const Case &c, const m
     mdlm_io io = MDLM_IO_INIT;
     must(c, mdlm_block_io(block.get(), &batch, &io));
     const bool batch_first = config.batch_first != 0;
-    Buffer x(c, context, rank, io, batch_first), y(c, context, rank, io, batch_first), dy(c, context, rank, io, batch_first),
-        dx(c, context, rank, io, batch_first);
+    Buffer x(c, context, rank, io, batch_first), y(c, context, rank, io, batch_first),
+        dy(c, context, rank, io, batch_first), dx(c, context, rank, io, batch_first);
     x.write(c.input);
     dy.write(c.grad_output);
 

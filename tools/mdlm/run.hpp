@@ -13,25 +13,30 @@ namespace mdlm::tools {
 template <auto destroy>
 struct Destroy {
     template <class T>
-    void operator()(T *handle) const { destroy(handle); }
+    void operator()(T *handle) const {
+        destroy(handle);
+    }
 };
 using Context = std::unique_ptr<mdlm_context, Destroy<mdlm_context_destroy>>;
 using Block = std::unique_ptr<mdlm_block, Destroy<mdlm_block_destroy>>;
 using Tape = std::unique_ptr<mdlm_tape, Destroy<mdlm_tape_destroy>>;
 
 // threads 0 = all cores. comm NULL: a group of one.
-Context open_context(mdlm_device_kind device, int32_t threads, mdlm_matmul matmul = MDLM_MATMUL_AUTO, mdlm_comm *comm = nullptr);
+Context open_context(mdlm_device_kind device, int32_t threads, mdlm_matmul matmul = MDLM_MATMUL_AUTO,
+                     mdlm_comm *comm = nullptr);
 
 struct Outcome {
-    std::vector<double> output, grad_input;  // [s, b, h] whatever the block's layout; exact copies of what the block made
+    std::vector<double> output,
+        grad_input;  // [s, b, h] whatever the block's layout; exact copies of what the block made
     std::map<std::string, std::vector<double>> grads;
     bool operator==(const Outcome &) const = default;
 };
-// One forward and one backward, by all ranks of the context's group; each gets the whole outcome. Throws Bad, with the library's line, for whatever
-// the library refuses.
+// One forward and one backward, by all ranks of the context's group; each gets the whole outcome. Throws Bad, with the
+// library's line, for whatever the library refuses.
 Outcome run_case(mdlm_context *context, const Rank &rank, const Case &c, const mdlm_config &config);
 
-// max|a - b| / max|b|; elements that differ by at most atol count as equal. 0 where both are all zero; infinite where a NaN is.
+// max|a - b| / max|b|; elements that differ by at most atol count as equal. 0 where both are all zero; infinite where a
+// NaN is.
 double relative_error(const std::vector<double> &a, const std::vector<double> &b, double atol = 0);
 
 struct Errors {

@@ -26,7 +26,8 @@ bool Words::option(std::string_view name, std::string *value) {
         return true;
     }
     if (word.size() != name.size()) return false;
-    if (next_ + 1 == words_.size()) bad("mdlm: %s: expected a value, seen the end of the line", std::string(name).c_str());
+    if (next_ + 1 == words_.size())
+        bad("mdlm: %s: expected a value, seen the end of the line", std::string(name).c_str());
     *value = words_[next_ + 1];
     next_ += 2;
     return true;

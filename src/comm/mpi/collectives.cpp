@@ -1,5 +1,5 @@
-// Collectives as rounds of messages between all ranks, with the next round on its way while one is summed. Sums are reduce_ranks' as in a group
-// of threads, so they have its bits.
+// Collectives as rounds of messages between all ranks, with the next round on its way while one is summed. Sums are
+// reduce_ranks' as in a group of threads, so they have its bits.
 #include "comm/mpi/collectives.hpp"
 
 #include <algorithm>
@@ -37,13 +37,16 @@ Header header_of(Kind kind, int64_t count, DType dtype, mdlm_reduce_op op) {
 }  // namespace
 
 // to = the sum over ranks of a round's messages, with this rank's own where they would be.
-void Collectives::reduce(Tag stream, int64_t round, const char *own, int64_t count, DType dtype, mdlm_reduce_op op, void *to) {
-    for (int32_t p = 0; p < link_.size(); ++p) parts_[static_cast<size_t>(p)] = p == link_.rank() ? own : link_.from(stream, round, p);
+void Collectives::reduce(Tag stream, int64_t round, const char *own, int64_t count, DType dtype, mdlm_reduce_op op,
+                         void *to) {
+    for (int32_t p = 0; p < link_.size(); ++p)
+        parts_[static_cast<size_t>(p)] = p == link_.rank() ? own : link_.from(stream, round, p);
     const LibraryFloats floats;
     reduce_ranks(dtype, op, parts_.data(), link_.size(), count, to);
 }
 
-mdlm_status Collectives::all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) noexcept {
+mdlm_status Collectives::all_gather(const void *send, void *recv, int64_t count, DType dtype,
+                                    int64_t timeout_ms) noexcept {
     return link_.collective(header_of(Kind::all_gather, count, dtype, MDLM_REDUCE_SUM), timeout_ms, [&] {
         const int64_t bytes = count * size_of(dtype), step = link_.chunk();
         const auto *const mine = static_cast<const char *>(send);
@@ -66,7 +69,8 @@ mdlm_status Collectives::all_gather(const void *send, void *recv, int64_t count,
     });
 }
 
-mdlm_status Collectives::reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) noexcept {
+mdlm_status Collectives::reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                                        int64_t timeout_ms) noexcept {
     return link_.collective(header_of(Kind::reduce_scatter, count, dtype, op), timeout_ms, [&] {
         const int64_t element = size_of(dtype), step = link_.chunk() / element;
         const auto *const all = static_cast<const char *>(send);
@@ -82,12 +86,14 @@ mdlm_status Collectives::reduce_scatter(const void *send, void *recv, int64_t co
             },
             [&](int64_t k) {
                 link_.receive(tag_first, k);
-                reduce(tag_first, k, part(link_.rank(), k), length(k), dtype, op, static_cast<char *>(recv) + k * step * element);
+                reduce(tag_first, k, part(link_.rank(), k), length(k), dtype, op,
+                       static_cast<char *>(recv) + k * step * element);
             });
     });
 }
 
-mdlm_status Collectives::all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) noexcept {
+mdlm_status Collectives::all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                                    int64_t timeout_ms) noexcept {
     return link_.collective(header_of(Kind::all_reduce, count, dtype, op), timeout_ms, [&] {
         const bool one_step = link_.size() <= 2 || count * size_of(dtype) <= small;
         if (one_step) reduce_in_one_step(static_cast<const char *>(send), static_cast<char *>(recv), count, dtype, op);
@@ -112,11 +118,14 @@ void Collectives::reduce_in_one_step(const char *send, char *recv, int64_t count
         });
 }
 
-// Of every window each rank sums one slice and sends it to all. The slices of a window are on their way while the next window is summed.
+// Of every window each rank sums one slice and sends it to all. The slices of a window are on their way while the next
+// window is summed.
 void Collectives::reduce_in_two_steps(const char *send, char *recv, int64_t count, DType dtype, mdlm_reduce_op op) {
     const int32_t size = link_.size(), rank = link_.rank();
     const int64_t element = size_of(dtype), window = link_.chunk() / element * size, rounds = rounds_of(count, window);
-    const auto begin = [&](int64_t k, int32_t p) { return k * window + std::min(window, count - k * window) * p / size; };
+    const auto begin = [&](int64_t k, int32_t p) {
+        return k * window + std::min(window, count - k * window) * p / size;
+    };
     const auto length = [&](int64_t k, int32_t p) { return begin(k, p + 1) - begin(k, p); };
 
     const auto send_parts = [&](int64_t k) {

@@ -8,9 +8,11 @@ class Collectives {
 public:
     explicit Collectives(Link &link) : link_(link), parts_(static_cast<size_t>(link.size())) {}
     Link &link() { return link_; }
-    mdlm_status all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) noexcept;
+    mdlm_status all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                           int64_t timeout_ms) noexcept;
     mdlm_status all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) noexcept;
-    mdlm_status reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) noexcept;
+    mdlm_status reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                               int64_t timeout_ms) noexcept;
 
 private:
     void reduce_in_one_step(const char *send, char *recv, int64_t count, DType dtype, mdlm_reduce_op op);

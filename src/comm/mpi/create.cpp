@@ -1,4 +1,5 @@
-// The C functions: a link as a table of functions for libmdlm. This library is a client of libmdlm's C ABI and nothing else of it.
+// The C functions: a link as a table of functions for libmdlm. This library is a client of libmdlm's C ABI and nothing
+// else of it.
 #include <mdlm/mpi.h>
 
 #include <new>
@@ -11,13 +12,16 @@ namespace {
 
 Collectives &of(void *payload) { return *static_cast<Collectives *>(payload); }
 
-mdlm_status all_reduce(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op, int64_t timeout_ms, void *) {
+mdlm_status all_reduce(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op,
+                       int64_t timeout_ms, void *) {
     return of(payload).all_reduce(send, recv, count, static_cast<DType>(dtype), op, timeout_ms);
 }
-mdlm_status all_gather(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, int64_t timeout_ms, void *) {
+mdlm_status all_gather(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, int64_t timeout_ms,
+                       void *) {
     return of(payload).all_gather(send, recv, count, static_cast<DType>(dtype), timeout_ms);
 }
-mdlm_status reduce_scatter(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype, mdlm_reduce_op op, int64_t timeout_ms, void *) {
+mdlm_status reduce_scatter(void *payload, const void *send, void *recv, int64_t count, mdlm_dtype dtype,
+                           mdlm_reduce_op op, int64_t timeout_ms, void *) {
     return of(payload).reduce_scatter(send, recv, count, static_cast<DType>(dtype), op, timeout_ms);
 }
 void abort(void *payload) { of(payload).link().abort(); }
@@ -70,21 +74,26 @@ void agree(MPI_Comm dup, mdlm_status ours) {
     check(MPI_Allreduce(mine, worst, 3, MPI_2INT, MPI_MAXLOC, dup), "MPI_Allreduce");
     if (ours != MDLM_OK) throw std::bad_alloc();
     if (worst[0].value != MDLM_OK)
-        fail(MDLM_ERROR_COMM, "rank %d could not make its communicator: %s", worst[0].rank, mdlm_status_name(worst[0].value));
+        fail(MDLM_ERROR_COMM, "rank %d could not make its communicator: %s", worst[0].rank,
+             mdlm_status_name(worst[0].value));
     if (worst[1].value != -worst[2].value)
-        fail(MDLM_ERROR_COMM, "ranks %d and %d have versions of libmdlm-mpi that do not understand each other", worst[1].rank, worst[2].rank);
+        fail(MDLM_ERROR_COMM, "ranks %d and %d have versions of libmdlm-mpi that do not understand each other",
+             worst[1].rank, worst[2].rank);
 }
 
 void create(MPI_Comm comm, mdlm_comm **out) {
     if (out == nullptr) fail(MDLM_ERROR_ARGUMENT, "out is NULL");
-    if (!mpi_is_running()) fail(MDLM_ERROR_STATE, "MPI is not running: expected a call after MPI_Init and before MPI_Finalize");
-    if (comm == MPI_COMM_NULL || comm == MPI_Comm{}) fail(MDLM_ERROR_ARGUMENT, "comm is MPI_COMM_NULL: expected a communicator");
+    if (!mpi_is_running())
+        fail(MDLM_ERROR_STATE, "MPI is not running: expected a call after MPI_Init and before MPI_Finalize");
+    if (comm == MPI_COMM_NULL || comm == MPI_Comm{})
+        fail(MDLM_ERROR_ARGUMENT, "comm is MPI_COMM_NULL: expected a communicator");
     refuse_child();
     int level = MPI_THREAD_SINGLE, is_main = 0;
     check(MPI_Query_thread(&level), "MPI_Query_thread");
     check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
     if (level < MPI_THREAD_SERIALIZED && !is_main)
-        fail(MDLM_ERROR_STATE, "this is not the thread that initialised MPI: expected that one, or MPI_THREAD_SERIALIZED");
+        fail(MDLM_ERROR_STATE,
+             "this is not the thread that initialised MPI: expected that one, or MPI_THREAD_SERIALIZED");
     watch_finalize();
     sweep();
 

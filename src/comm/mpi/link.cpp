@@ -23,7 +23,8 @@ void check(int code, const char *call) {
 
 bool mpi_is_running() noexcept {
     int initialised = 0, finalised = 0;
-    return MPI_Initialized(&initialised) == MPI_SUCCESS && initialised && MPI_Finalized(&finalised) == MPI_SUCCESS && !finalised;
+    return MPI_Initialized(&initialised) == MPI_SUCCESS && initialised && MPI_Finalized(&finalised) == MPI_SUCCESS &&
+           !finalised;
 }
 
 Link::Link(MPI_Comm dup) : comm_(dup), caller_(std::this_thread::get_id()) {
@@ -35,7 +36,8 @@ Link::Link(MPI_Comm dup) : comm_(dup), caller_(std::this_thread::get_id()) {
     const auto ranks = static_cast<size_t>(size_);
     const int64_t stride = chunk_ + static_cast<int64_t>(sizeof(Header));
     for (const Tag tag : {tag_first, tag_first, tag_second, tag_second}) {
-        slots_.push_back({tag, 0, stride, size_, nullptr, std::vector<MPI_Request>(ranks, MPI_REQUEST_NULL), std::vector<MPI_Request>(ranks, MPI_REQUEST_NULL)});
+        slots_.push_back({tag, 0, stride, size_, nullptr, std::vector<MPI_Request>(ranks, MPI_REQUEST_NULL),
+                          std::vector<MPI_Request>(ranks, MPI_REQUEST_NULL)});
         slots_.back().memory.reset(new char[2 * ranks * static_cast<size_t>(stride)]);
     }
     peers_.resize(ranks);
@@ -47,11 +49,14 @@ Link::Link(MPI_Comm dup) : comm_(dup), caller_(std::this_thread::get_id()) {
 Link::~Link() = default;
 
 void Link::begin(const Header &header, int64_t timeout_ms) {
-    if (!mpi_is_running()) fail(MDLM_ERROR_STATE, "MPI was finalized: expected the communicator to be destroyed before");
+    if (!mpi_is_running())
+        fail(MDLM_ERROR_STATE, "MPI was finalized: expected the communicator to be destroyed before");
     if (thread_level_ < MPI_THREAD_SERIALIZED) {
         int is_main = 0;
         check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
-        if (!is_main) fail(MDLM_ERROR_STATE, "this is not the thread that initialised MPI: expected that one, or MPI_THREAD_SERIALIZED");
+        if (!is_main)
+            fail(MDLM_ERROR_STATE,
+                 "this is not the thread that initialised MPI: expected that one, or MPI_THREAD_SERIALIZED");
     }
     if (has_left_) fail(MDLM_ERROR_STATE, "MPI was finalized: expected the communicator to be destroyed before");
     caller_ = std::this_thread::get_id();
@@ -90,14 +95,17 @@ Link::Slot &Link::ready(Tag stream, int64_t round) {
 void Link::send(Slot &slot, int32_t to, char *message, int64_t bytes) {
     header_.round = slot.round;
     std::memcpy(message, &header_, sizeof header_);
-    check(MPI_Isend(message, static_cast<int>(bytes) + static_cast<int>(sizeof(Header)), MPI_BYTE, to, slot.tag, comm_, &slot.sends[static_cast<size_t>(to)]),
+    check(MPI_Isend(message, static_cast<int>(bytes) + static_cast<int>(sizeof(Header)), MPI_BYTE, to, slot.tag, comm_,
+                    &slot.sends[static_cast<size_t>(to)]),
           "MPI_Isend");
 }
 
 void Link::expect(Slot &slot) {
     for (int32_t p = 0; p < size_; ++p)
         if (p != rank_)
-            check(MPI_Irecv(slot.in(p), static_cast<int>(slot.stride), MPI_BYTE, p, slot.tag, comm_, &slot.receives[static_cast<size_t>(p)]), "MPI_Irecv");
+            check(MPI_Irecv(slot.in(p), static_cast<int>(slot.stride), MPI_BYTE, p, slot.tag, comm_,
+                            &slot.receives[static_cast<size_t>(p)]),
+                  "MPI_Irecv");
 }
 
 void Link::receive(Tag stream, int64_t round) {
@@ -108,7 +116,8 @@ void Link::receive(Tag stream, int64_t round) {
 
 static void describe(const Header &h, char (&text)[64]) {
     const char *const op = h.kind == Kind::all_gather ? "" : h.op == MDLM_REDUCE_SUM ? " SUM" : " MAX";
-    std::snprintf(text, sizeof text, "%s%s of %lld %s", text_of(h.kind), op, (long long)h.count, name_of(static_cast<DType>(h.dtype)));
+    std::snprintf(text, sizeof text, "%s%s of %lld %s", text_of(h.kind), op, (long long)h.count,
+                  name_of(static_cast<DType>(h.dtype)));
 }
 
 void Link::compare(Slot &slot) {
@@ -120,7 +129,9 @@ void Link::compare(Slot &slot) {
     const Header first = of(0);
     for (int32_t p = 1; p < size_; ++p) {
         const Header h = of(p);
-        if (h.kind == first.kind && h.count == first.count && h.dtype == first.dtype && h.op == first.op && h.call == first.call) continue;
+        if (h.kind == first.kind && h.count == first.count && h.dtype == first.dtype && h.op == first.op &&
+            h.call == first.call)
+            continue;
         // All come to the same conclusion, from the same headers or from the notice of the first that does.
         char texts[2][64];
         describe(first, texts[0]);
@@ -165,7 +176,8 @@ void Link::wait(std::vector<MPI_Request> &requests) {
         if (!patience.rest())
             for (size_t p = 0; p < peers_.size(); ++p)
                 if (requests[p] != MPI_REQUEST_NULL)
-                    fail(MDLM_ERROR_COMM, "rank %d waited %lld ms for rank %zu, which did not come", rank_, (long long)timeout_ms_, p);
+                    fail(MDLM_ERROR_COMM, "rank %d waited %lld ms for rank %zu, which did not come", rank_,
+                         (long long)timeout_ms_, p);
     }
 }
 

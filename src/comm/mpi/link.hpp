@@ -1,8 +1,9 @@
 // One process's end of a group over MPI: messages to and from all others, through buffers of its own, with a deadline.
 //
-// MPI's collectives are not used. A rank that makes another call than the others must be found out before its data is used, a rank that is late
-// must be named, and a rank must hear of an abort while it waits; with messages that carry a header all three come for free, and two or four
-// ranks exchange them as fast as MPI_Ialltoall does, which is made of the same messages.
+// MPI's collectives are not used. A rank that makes another call than the others must be found out before its data is
+// used, a rank that is late must be named, and a rank must hear of an abort while it waits; with messages that carry a
+// header all three come for free, and two or four ranks exchange them as fast as MPI_Ialltoall does, which is made of
+// the same messages.
 #pragma once
 #include <mpi.h>
 
@@ -29,7 +30,8 @@ bool mpi_is_running() noexcept;
 
 class Link {
 public:
-    // Takes dup, a communicator that nobody else uses, when it does not throw. Nothing is sent or received before start.
+    // Takes dup, a communicator that nobody else uses, when it does not throw. Nothing is sent or received before
+    // start.
     explicit Link(MPI_Comm dup);
     void start();
     ~Link();
@@ -38,7 +40,8 @@ public:
     int32_t rank() const { return rank_; }
     int32_t size() const { return size_; }
 
-    // A collective. f makes it of the functions below and throws Error when it cannot; the link is then broken for good.
+    // A collective. f makes it of the functions below and throws Error when it cannot; the link is then broken for
+    // good.
     template <class F>
     mdlm_status collective(const Header &header, int64_t timeout_ms, F &&f) noexcept {
         mdlm_status status = MDLM_OK;
@@ -58,8 +61,8 @@ public:
 
     // Bytes of data in one message. The same on all ranks.
     int64_t chunk() const { return chunk_; }
-    // A stream's messages of one round: to each other rank its own, or to all the same. fill(rank, to) writes the data and returns its bytes.
-    // A stream has room for two rounds between send and receive.
+    // A stream's messages of one round: to each other rank its own, or to all the same. fill(rank, to) writes the data
+    // and returns its bytes. A stream has room for two rounds between send and receive.
     template <class Fill>
     void send_each(Tag stream, int64_t round, Fill &&fill) {
         Slot &slot = ready(stream, round);
@@ -112,7 +115,9 @@ private:
     void begin(const Header &header, int64_t timeout_ms);
     void end();
     mdlm_status failed(const Error &e) noexcept;
-    Slot &slot(Tag stream, int64_t round) { return slots_[static_cast<size_t>((stream == tag_first ? 0 : 2) + round % 2)]; }
+    Slot &slot(Tag stream, int64_t round) {
+        return slots_[static_cast<size_t>((stream == tag_first ? 0 : 2) + round % 2)];
+    }
     Slot &ready(Tag stream, int64_t round);
     void send(Slot &slot, int32_t to, char *message, int64_t bytes);
     void expect(Slot &slot);

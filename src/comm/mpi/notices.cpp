@@ -1,4 +1,5 @@
-// What a rank tells the others besides collectives: that the group was aborted, that it has left; and the end of a link.
+// What a rank tells the others besides collectives: that the group was aborted, that it has left; and the end of a
+// link.
 #include <cstdio>
 
 #include "comm/mpi/link.hpp"
@@ -15,7 +16,8 @@ void Link::start() {
 }
 
 void Link::listen() {
-    check(MPI_Irecv(&heard_, static_cast<int>(sizeof heard_), MPI_BYTE, MPI_ANY_SOURCE, tag_notice, comm_, &hearing_), "MPI_Irecv");
+    check(MPI_Irecv(&heard_, static_cast<int>(sizeof heard_), MPI_BYTE, MPI_ANY_SOURCE, tag_notice, comm_, &hearing_),
+          "MPI_Irecv");
 }
 
 void Link::hear() {
@@ -49,7 +51,8 @@ void Link::tell(Notice &notice, std::vector<MPI_Request> &requests, Notice::Kind
         if (p == rank_) continue;
         MPI_Request &r = requests[static_cast<size_t>(p)];
         // An error here cannot be told to anyone: the others will find out by waiting.
-        if (MPI_Isend(&notice, static_cast<int>(sizeof notice), MPI_BYTE, p, tag_notice, comm_, &r) != MPI_SUCCESS) r = MPI_REQUEST_NULL;
+        if (MPI_Isend(&notice, static_cast<int>(sizeof notice), MPI_BYTE, p, tag_notice, comm_, &r) != MPI_SUCCESS)
+            r = MPI_REQUEST_NULL;
     }
 }
 
@@ -98,7 +101,8 @@ void Link::drain() {
             if (found) break;
         }
         if (!found) return;
-        check(MPI_Irecv(idle->in(status.MPI_SOURCE), static_cast<int>(idle->stride), MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm_, &draining_),
+        check(MPI_Irecv(idle->in(status.MPI_SOURCE), static_cast<int>(idle->stride), MPI_BYTE, status.MPI_SOURCE,
+                        status.MPI_TAG, comm_, &draining_),
               "MPI_Irecv");
     }
 }

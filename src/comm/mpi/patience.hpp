@@ -1,4 +1,5 @@
-// How a rank waits while MPI makes progress only in calls: it looks again at once, then lets others have the core, then sleeps between looks.
+// How a rank waits while MPI makes progress only in calls: it looks again at once, then lets others have the core, then
+// sleeps between looks.
 #pragma once
 #include <sched.h>
 

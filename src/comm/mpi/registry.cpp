@@ -27,10 +27,13 @@ Registry &registry() {
 void sweep(Registry &r, bool all) noexcept {
     for (const auto &link : r.retired)
         if (!link->has_left() && (all || link->may_call_mpi())) link->leave();
-    std::erase_if(r.retired, [&](const auto &link) { return link->has_left() && (all || link->may_call_mpi()) && link->finish(); });
+    std::erase_if(r.retired, [&](const auto &link) {
+        return link->has_left() && (all || link->may_call_mpi()) && link->finish();
+    });
 }
 
-// MPI_Finalize's first act. Whoever forgot to destroy its communicator leaves the group here, so that the others' links can end too.
+// MPI_Finalize's first act. Whoever forgot to destroy its communicator leaves the group here, so that the others' links
+// can end too.
 int on_finalize(MPI_Comm, int, void *, void *) {
     Registry &r = registry();
     const std::lock_guard lock(r.mutex);

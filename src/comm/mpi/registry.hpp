@@ -1,4 +1,5 @@
-// All links of this process. A link is kept until MPI has finished with its buffers, which may be after its communicator was destroyed.
+// All links of this process. A link is kept until MPI has finished with its buffers, which may be after its
+// communicator was destroyed.
 #pragma once
 #include <memory>
 

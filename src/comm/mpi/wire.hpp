@@ -7,11 +7,13 @@ namespace mdlm {
 constexpr int32_t protocol = 0x6d640001;  // also tells another byte order
 
 enum class Kind : int32_t { all_reduce, all_gather, reduce_scatter };
-constexpr const char *text_of(Kind k) { return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter"; }
+constexpr const char *text_of(Kind k) {
+    return k == Kind::all_reduce ? "all_reduce" : k == Kind::all_gather ? "all_gather" : "reduce_scatter";
+}
 
 // In front of the data of every message, so that no rank uses data of another call than its own.
 struct alignas(64) Header {
-    int64_t call;   // how many collectives the group has begun
+    int64_t call;  // how many collectives the group has begun
     int64_t round;
     int64_t count;
     Kind kind;

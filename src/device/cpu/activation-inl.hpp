@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace mdlm::cpu::HWY_NAMESPACE {
 
-// erfc(z), z >= 0, as t e^(-z^2 + p(t)) with t = 1 / (1 + z / 2). p is the least-squares fit on Chebyshev nodes of (0, 1]; it is off by
-// 1e-7 at most, so the result is right to that part of itself for every z.
+// erfc(z), z >= 0, as t e^(-z^2 + p(t)) with t = 1 / (1 + z / 2). p is the least-squares fit on Chebyshev nodes of (0,
+// 1]; it is off by 1e-7 at most, so the result is right to that part of itself for every z.
 HWY_INLINE V erfc_of(V z) {
     const V t = hn::Div(broadcast(1.0f), hn::MulAdd(z, broadcast(0.5f), broadcast(1.0f)));
     V p = hn::MulAdd(broadcast(0.17087718f), t, broadcast(-0.822173054f));
@@ -37,9 +37,10 @@ inline constexpr bool half_slope = kind == MDLM_ACT_SQUARED_RELU;
 // Every activation but squared ReLU is x gate(x):
 //   gelu          gate = cdf(x) = erfc(-x / sqrt 2) / 2; its slope is the normal density
 //   swiglu        gate = sigmoid(x)
-//   the tanh form gate = (1 + tanh u) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation for negative x
-// Past `far` on either side the limits stand: 0, or x, with slopes 0 and 1. What the formulas give there, where e^x leaves its range or squares
-// do, is not taken.
+//   the tanh form gate = (1 + tanh u) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation for
+//   negative x
+// Past `far` on either side the limits stand: 0, or x, with slopes 0 and 1. What the formulas give there, where e^x
+// leaves its range or squares do, is not taken.
 template <mdlm_activation kind, bool sloped>
 HWY_INLINE Acted act(V x) {
     const V zero = hn::Zero(Floats()), one = broadcast(1.0f);
@@ -50,7 +51,8 @@ HWY_INLINE Acted act(V x) {
         constexpr float far = kind == MDLM_ACT_GELU ? 13.0f : kind == MDLM_ACT_SWIGLU ? 87.0f : 10.0f;
         V y, slope = zero;
         if constexpr (kind == MDLM_ACT_GELU) {
-            constexpr float root_half = 0.70710678118654752f, root_2_pi = 0.39894228040143268f;  // sqrt(1/2), 1 / sqrt(2 pi)
+            constexpr float root_half = 0.70710678118654752f,
+                            root_2_pi = 0.39894228040143268f;  // sqrt(1/2), 1 / sqrt(2 pi)
             const V half = hn::Mul(broadcast(0.5f), erfc_of(hn::Mul(hn::Abs(x), broadcast(root_half))));
             const V gate = hn::IfThenElse(hn::Lt(x, zero), half, hn::Sub(one, half));
             y = hn::Mul(x, gate);

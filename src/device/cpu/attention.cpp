@@ -1,5 +1,6 @@
-// Fused attention, forward: tiles of queries by tiles of keys with an online softmax. A task is several tiles of queries of one head, so
-// that a tile of keys and values is packed once for all of them. How many does not change a bit: each row sees its tiles of keys in order.
+// Fused attention, forward: tiles of queries by tiles of keys with an online softmax. A task is several tiles of
+// queries of one head, so that a tile of keys and values is packed once for all of them. How many does not change a
+// bit: each row sees its tiles of keys in order.
 #include "device/cpu/attention.hpp"
 
 #include <cmath>
@@ -20,9 +21,9 @@ struct Scratch {
     float *q, *sums, *keys, *values, *scores, *largest;
     double *totals;
     Scratch(int64_t d, float *base)
-        : wide(padded(d, product_n)), row(row_of(d)), q(base), sums(q + most_tiles * tile_q * row), keys(sums + most_tiles * tile_q * row),
-          values(keys + wide * score_row), scores(values + tile_k * row), largest(scores + tile_q * score_row),
-          totals(reinterpret_cast<double *>(largest + most_tiles * tile_q)) {}
+        : wide(padded(d, product_n)), row(row_of(d)), q(base), sums(q + most_tiles * tile_q * row),
+          keys(sums + most_tiles * tile_q * row), values(keys + wide * score_row), scores(values + tile_k * row),
+          largest(scores + tile_q * score_row), totals(reinterpret_cast<double *>(largest + most_tiles * tile_q)) {}
     static int64_t floats(int64_t d) {
         return (2 * most_tiles * tile_q + tile_k) * row_of(d) + padded(d, product_n) * score_row + tile_q * score_row +
                3 * most_tiles * tile_q;
@@ -79,7 +80,8 @@ struct Task {
             low = std::min(low, seen[i].low);
             high = std::max(high, seen[i].high);
         }
-        pack(head_of(shape, a.q, b, group(), in_group()), q0, rows, padded(rows, product_m), 0, shape.d, s.wide, s.q, s.row);
+        pack(head_of(shape, a.q, b, group(), in_group()), q0, rows, padded(rows, product_m), 0, shape.d, s.wide, s.q,
+             s.row);
         scale_rows(s.q, rows, shape.d, s.row, ScoreUnit(shape.scale).query);
         std::fill_n(s.sums, padded(rows, product_m) * s.row, 0.0f);
         std::fill_n(s.largest, rows, -INFINITY);
@@ -104,10 +106,12 @@ void attention_forward(Pool &pool, const AttentionForward &a) {
     const int64_t heads = a.shape.tokens.batch * a.shape.heads, tiles = ceil_div(a.shape.tokens.seq, tile_q);
     int64_t each = most_tiles;
     while (each > 1 && heads * ceil_div(tiles, each) < 4 * pool.size()) each /= 2;
-    const int64_t parts = ceil_div(tiles, each), stride = rounded(Scratch::floats(a.shape.d) * int64_t{sizeof(float)}) / int64_t{sizeof(float)};
+    const int64_t parts = ceil_div(tiles, each),
+                  stride = rounded(Scratch::floats(a.shape.d) * int64_t{sizeof(float)}) / int64_t{sizeof(float)};
     pool.each(heads * parts, [&](int64_t i, int32_t worker) {
         const int64_t at = i / parts, first = i % parts * each;
-        Task task{a, a.shape, Scratch(a.shape.d, static_cast<float *>(a.workspace) + worker * stride), at / a.shape.heads, at % a.shape.heads};
+        Task task{a, a.shape, Scratch(a.shape.d, static_cast<float *>(a.workspace) + worker * stride),
+                  at / a.shape.heads, at % a.shape.heads};
         task.run(first * tile_q, std::min(each, tiles - first));
     });
 }

@@ -31,10 +31,13 @@ struct Seen {
     }
     // Of the keys [k0, k0 + n), those that row r sees, counted from k0.
     int64_t begin(int64_t r, int64_t k0, int64_t n) const { return std::clamp<int64_t>(first[r] - k0, 0, n); }
-    int64_t end(int64_t r, int64_t k0, int64_t n) const { return std::max(begin(r, k0, n), std::clamp<int64_t>(last[r] - k0, 0, n)); }
+    int64_t end(int64_t r, int64_t k0, int64_t n) const {
+        return std::max(begin(r, k0, n), std::clamp<int64_t>(last[r] - k0, 0, n));
+    }
 };
 
-// Of a tile of scores of queries [0, rows) and keys [k0, k0 + columns): row r sees those from begin[r] to end[r], counted from k0.
+// Of a tile of scores of queries [0, rows) and keys [k0, k0 + columns): row r sees those from begin[r] to end[r],
+// counted from k0.
 struct Intervals {
     int64_t rows, columns, begin[tile_q], end[tile_q];
     bool whole = true;  // every row sees every key

@@ -1,9 +1,10 @@
-// Fused attention, backward. P = exp(scale q k^T - row_max) inverse_sum; D = rowsum(dcontext * context); dP = dropout(dcontext v^T); dS = P (dP - D);
-// dq = scale dS k; dk = scale dS^T q; dv = dropout(P)^T dcontext.
+// Fused attention, backward. P = exp(scale q k^T - row_max) inverse_sum; D = rowsum(dcontext * context); dP =
+// dropout(dcontext v^T); dS = P (dP - D); dq = scale dS k; dk = scale dS^T q; dv = dropout(P)^T dcontext.
 //
-// Where whole groups of heads keep all threads busy, a task is a group: it walks runs of several tiles of keys and, for each run, the tiles of
-// queries, makes P and dS once, and adds up dq in float as it goes. Else two passes make P and dS twice, so that tasks can be smaller: dq by
-// tiles of queries, then dk and dv by runs of tiles of keys. Both sum every element over the same tiles in the same order: not a bit differs.
+// Where whole groups of heads keep all threads busy, a task is a group: it walks runs of several tiles of keys and, for
+// each run, the tiles of queries, makes P and dS once, and adds up dq in float as it goes. Else two passes make P and
+// dS twice, so that tasks can be smaller: dq by tiles of queries, then dk and dv by runs of tiles of keys. Both sum
+// every element over the same tiles in the same order: not a bit differs.
 #include "device/cpu/attention_edges.hpp"
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
@@ -19,12 +20,14 @@ struct Scratch {
     int64_t wide, row, tile, turned;
     float *q, *dcontext, *dq, *p, *ds, *factors, *keys, *dk, *dv, *keys_turned, *values_turned;
     Scratch(int64_t d, float *base)
-        : wide(padded(d, product_n)), row(row_of(d)), tile(tile_k * row), turned(wide * score_row), q(base), dcontext(q + tile_q * row),
-          dq(dcontext + tile_q * row), p(dq + tile_q * row), ds(p + tile_q * score_row), factors(ds + tile_q * score_row),
-          keys(factors + tile_q * score_row), dk(keys + most_tiles * tile), dv(dk + most_tiles * tile), keys_turned(dv + most_tiles * tile),
+        : wide(padded(d, product_n)), row(row_of(d)), tile(tile_k * row), turned(wide * score_row), q(base),
+          dcontext(q + tile_q * row), dq(dcontext + tile_q * row), p(dq + tile_q * row), ds(p + tile_q * score_row),
+          factors(ds + tile_q * score_row), keys(factors + tile_q * score_row), dk(keys + most_tiles * tile),
+          dv(dk + most_tiles * tile), keys_turned(dv + most_tiles * tile),
           values_turned(keys_turned + most_tiles * turned) {}
     static int64_t floats(int64_t d) {
-        return 3 * tile_q * (row_of(d) + score_row) + most_tiles * (3 * tile_k * row_of(d) + 2 * padded(d, product_n) * score_row);
+        return 3 * tile_q * (row_of(d) + score_row) +
+               most_tiles * (3 * tile_k * row_of(d) + 2 * padded(d, product_n) * score_row);
     }
 };
 
@@ -48,8 +51,10 @@ struct Task {
     void pack_keys(int64_t t, int64_t k0, bool plainly) {
         const Matrix k = head_of(shape, a.k, b, g, 0), v = head_of(shape, a.v, b, g, 0);
         const int64_t columns = columns_at(k0);
-        pack_transposed(k, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.keys_turned + t * s.turned, score_row);
-        pack_transposed(v, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.values_turned + t * s.turned, score_row);
+        pack_transposed(k, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.keys_turned + t * s.turned,
+                        score_row);
+        pack_transposed(v, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.values_turned + t * s.turned,
+                        score_row);
         if (plainly) pack(k, k0, columns, columns, 0, shape.d, s.wide, s.keys + t * s.tile, s.row);
     }
     void pack_queries(int64_t i, int64_t q0) {
@@ -79,10 +84,13 @@ struct Task {
     void scores(int64_t i, int64_t q0, int64_t t, int64_t k0, const Intervals &seen) {
         const int64_t rows = seen.rows, columns = seen.columns, at = statistic(i, q0);
         product(rows, columns, shape.d, s.q, s.row, 1, s.keys_turned + t * s.turned, score_row, s.p, score_row, false);
-        product(rows, columns, shape.d, s.dcontext, s.row, 1, s.values_turned + t * s.turned, score_row, s.ds, score_row, false);
+        product(rows, columns, shape.d, s.dcontext, s.row, 1, s.values_turned + t * s.turned, score_row, s.ds,
+                score_row, false);
         for (int64_t r = 0; shape.dropout.on && r < rows; ++r)
-            draw(shape.dropout, probability_index(shape, b, g * per_group() + i, q0 + r, k0), padded(columns, product_n), s.factors + r * score_row);
-        score_gradients(seen, s.p, static_cast<const float *>(a.row_max) + at, static_cast<const float *>(a.inverse_sum) + at, sums_d + at,
+            draw(shape.dropout, probability_index(shape, b, g * per_group() + i, q0 + r, k0),
+                 padded(columns, product_n), s.factors + r * score_row);
+        score_gradients(seen, s.p, static_cast<const float *>(a.row_max) + at,
+                        static_cast<const float *>(a.inverse_sum) + at, sums_d + at,
                         shape.dropout.on ? s.factors : nullptr, s.ds);
     }
     void add_queries(const Intervals &seen, int64_t t, bool add) {
@@ -132,14 +140,16 @@ struct Task {
                 else write_sums(*dq, i, q0);
             }
         for (int64_t t = 0; t < tiles; ++t) {
-            write_tile(a.dk, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dk + t * s.tile, static_cast<float>(unit.key));
+            write_tile(a.dk, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dk + t * s.tile,
+                       static_cast<float>(unit.key));
             write_tile(a.dv, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dv + t * s.tile, 1.0f);
         }
     }
     void group(const Heads &dq) {
         for (int64_t i = 0; i < per_group(); ++i)
             for (int64_t q0 = 0; q0 < seq(); q0 += tile_q) find_d(i, q0);
-        for (int64_t k0 = 0; k0 < seq(); k0 += most_tiles * tile_k) keys(k0, std::min(most_tiles, ceil_div(seq() - k0, tile_k)), &dq);
+        for (int64_t k0 = 0; k0 < seq(); k0 += most_tiles * tile_k)
+            keys(k0, std::min(most_tiles, ceil_div(seq() - k0, tile_k)), &dq);
     }
 
     // Sums of dq between two runs.
@@ -177,15 +187,24 @@ int64_t sums_floats(DType dtype, int64_t rows, int64_t heads, int64_t d) {
 
 void attention_backward(Pool &pool, const AttentionBackward &a) {
     const Attention &shape = a.shape;
-    const int64_t tiles = ceil_div(shape.tokens.seq, tile_q), heads = shape.heads, groups = shape.groups, per_group = heads / groups;
-    const int64_t rows = shape.tokens.rows(), all_groups = shape.tokens.batch * groups, stride = scratch_floats(shape.d);
+    const int64_t tiles = ceil_div(shape.tokens.seq, tile_q), heads = shape.heads, groups = shape.groups,
+                  per_group = heads / groups;
+    const int64_t rows = shape.tokens.rows(), all_groups = shape.tokens.batch * groups,
+                  stride = scratch_floats(shape.d);
     float *sums_d = static_cast<float *>(a.workspace), *sums_dq = sums_d + in_floats(rows * heads * 4);
     float *scratch = sums_dq + sums_floats(shape.dtype, rows, heads, shape.d);
     const auto task = [&](int64_t group, int32_t worker) {
-        return Task{a, shape, ScoreUnit(shape.scale), Scratch(shape.d, scratch + worker * stride), group / groups, group % groups, sums_d};
+        return Task{a,
+                    shape,
+                    ScoreUnit(shape.scale),
+                    Scratch(shape.d, scratch + worker * stride),
+                    group / groups,
+                    group % groups,
+                    sums_d};
     };
     if (by_groups(all_groups, pool.size())) {
-        const Heads dq = shape.dtype == DType::f32 ? a.dq : Heads{sums_dq, heads * shape.d, per_group * shape.d, shape.d};
+        const Heads dq =
+            shape.dtype == DType::f32 ? a.dq : Heads{sums_dq, heads * shape.d, per_group * shape.d, shape.d};
         pool.each(all_groups, [&](int64_t i, int32_t worker) { task(i, worker).group(dq); });
         return;
     }

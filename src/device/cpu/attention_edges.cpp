@@ -37,7 +37,8 @@ bool all_finite(const float *b, int64_t rows, int64_t n, int64_t b_row) {
 }
 
 // c[n] = the sum over p in [begin, end) of a[p * a_k] b[p, n], or += it.
-void sum_row(int64_t begin, int64_t end, const float *a, int64_t a_k, const float *b, int64_t b_row, int64_t n, float *c, bool add) {
+void sum_row(int64_t begin, int64_t end, const float *a, int64_t a_k, const float *b, int64_t b_row, int64_t n,
+             float *c, bool add) {
     for (int64_t c0 = 0; c0 < n; c0 += span) {
         const int64_t count = std::min(span, n - c0);
         float sums[product_m * span];  // the product makes that many rows, here of one
@@ -48,15 +49,16 @@ void sum_row(int64_t begin, int64_t end, const float *a, int64_t a_k, const floa
 
 }  // namespace
 
-void sum_over_keys(const Intervals &seen, const float *p, int64_t p_row, const float *b, int64_t b_row, int64_t n, float *c, int64_t c_row,
-                   bool add) {
+void sum_over_keys(const Intervals &seen, const float *p, int64_t p_row, const float *b, int64_t b_row, int64_t n,
+                   float *c, int64_t c_row, bool add) {
     if (seen.whole || all_finite(b, seen.columns, n, b_row))
         return product(seen.rows, n, seen.columns, p, p_row, 1, b, b_row, c, c_row, add);
-    for (int64_t r = 0; r < seen.rows; ++r) sum_row(seen.begin[r], seen.end[r], p + r * p_row, 1, b, b_row, n, c + r * c_row, add);
+    for (int64_t r = 0; r < seen.rows; ++r)
+        sum_row(seen.begin[r], seen.end[r], p + r * p_row, 1, b, b_row, n, c + r * c_row, add);
 }
 
-void sum_over_queries(const Intervals &seen, const float *p, int64_t p_row, const float *b, int64_t b_row, int64_t n, float *c,
-                      int64_t c_row, bool add) {
+void sum_over_queries(const Intervals &seen, const float *p, int64_t p_row, const float *b, int64_t b_row, int64_t n,
+                      float *c, int64_t c_row, bool add) {
     if (seen.whole || all_finite(b, seen.rows, n, b_row))
         return product(seen.columns, n, seen.rows, p, 1, p_row, b, b_row, c, c_row, add);
     const auto sees = [&](int64_t r, int64_t j) { return seen.begin[r] <= j && j < seen.end[r]; };

@@ -29,7 +29,8 @@ void scale_rows(float *x, int64_t rows, int64_t columns, int64_t row, float fact
         });
 }
 
-void online_softmax(const Intervals &seen, float *scores, float *largest, double *totals, float *sums, int64_t sums_row, int64_t width) {
+void online_softmax(const Intervals &seen, float *scores, float *largest, double *totals, float *sums, int64_t sums_row,
+                    int64_t width) {
     const int64_t n = padded(seen.columns, product_n);
     // All largest before any exponential: the rows' reductions overlap.
     float tops[tile_q];
@@ -76,8 +77,8 @@ void online_softmax(const Intervals &seen, float *scores, float *largest, double
     }
 }
 
-void score_gradients(const Intervals &seen, float *scores, const float *largest, const float *inverse, const float *d, const float *factors,
-                     float *gradients) {
+void score_gradients(const Intervals &seen, float *scores, const float *largest, const float *inverse, const float *d,
+                     const float *factors, float *gradients) {
     const int64_t n = padded(seen.columns, product_n);
     for (int64_t r = 0; r < seen.rows; ++r) {
         float *row = scores + r * score_row, *gradient = gradients + r * score_row;
@@ -119,17 +120,19 @@ HWY_EXPORT(score_gradients);
 }  // namespace
 
 ScoreUnit::ScoreUnit(double scale)
-    : query(static_cast<float>(std::min(scale * std::numbers::log2e, static_cast<double>(std::numeric_limits<float>::max())))),
+    : query(static_cast<float>(
+          std::min(scale * std::numbers::log2e, static_cast<double>(std::numeric_limits<float>::max())))),
       key(query == 0.0f ? 0.0 : scale / static_cast<double>(query)) {}
 
 void scale_rows(float *x, int64_t rows, int64_t columns, int64_t row, float factor) {
     HWY_DYNAMIC_DISPATCH(scale_rows)(x, rows, columns, row, factor);
 }
-void online_softmax(const Intervals &seen, float *scores, float *largest, double *totals, float *sums, int64_t sums_row, int64_t width) {
+void online_softmax(const Intervals &seen, float *scores, float *largest, double *totals, float *sums, int64_t sums_row,
+                    int64_t width) {
     HWY_DYNAMIC_DISPATCH(online_softmax)(seen, scores, largest, totals, sums, sums_row, width);
 }
-void score_gradients(const Intervals &seen, float *scores, const float *largest, const float *inverse, const float *d, const float *factors,
-                     float *gradients) {
+void score_gradients(const Intervals &seen, float *scores, const float *largest, const float *inverse, const float *d,
+                     const float *factors, float *gradients) {
     HWY_DYNAMIC_DISPATCH(score_gradients)(seen, scores, largest, inverse, d, factors, gradients);
 }
 

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "device/cpu/attention_edges.hpp"
-#include "device/cpu/kernels.hpp"
 #include "device/cpu/attention_rows.hpp"
+#include "device/cpu/kernels.hpp"
 #include "device/cpu/product.hpp"
 #include "device/cpu/tasks.hpp"
 
@@ -33,10 +33,10 @@ struct Tile {
     float x[tile * tile_row];
 };
 
-// sums = factor left[i0 .., :] right[j0 .., :]^T over d channels: scores, or gradients of probabilities. The factor comes first, so that no
-// score overflows on the way.
-void by_channels(const Matrix &left, float factor, int64_t i0, int64_t rows, const Matrix &right, int64_t j0, int64_t columns, int64_t d,
-                 Tile &sums) {
+// sums = factor left[i0 .., :] right[j0 .., :]^T over d channels: scores, or gradients of probabilities. The factor
+// comes first, so that no score overflows on the way.
+void by_channels(const Matrix &left, float factor, int64_t i0, int64_t rows, const Matrix &right, int64_t j0,
+                 int64_t columns, int64_t d, Tile &sums) {
     Tile l, r;
     for (int64_t c0 = 0; c0 < d; c0 += tile) {
         const int64_t n = std::min(tile, d - c0);
@@ -48,8 +48,8 @@ void by_channels(const Matrix &left, float factor, int64_t i0, int64_t rows, con
 }
 
 // A tile of probabilities (or score gradients) [query, key], with dropout where it is asked for.
-void squares(const Attention &a, const Matrix &from, int64_t b, int64_t head, int64_t q0, int64_t rows, int64_t k0, int64_t columns,
-             const Dropout &dropout, Tile &out) {
+void squares(const Attention &a, const Matrix &from, int64_t b, int64_t head, int64_t q0, int64_t rows, int64_t k0,
+             int64_t columns, const Dropout &dropout, Tile &out) {
     pack(from, q0, rows, tile, k0, columns, tile, out.x, tile_row);
     if (!dropout.on) return;
     float factors[tile];
@@ -60,7 +60,8 @@ void squares(const Attention &a, const Matrix &from, int64_t b, int64_t head, in
 }
 
 // out[q, c] = factor * sum over keys of dropout(m)[q, k] right[k, c]: context, dq.
-void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dropout, const Heads &right, const Heads &out, float factor) {
+void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dropout, const Heads &right,
+               const Heads &out, float factor) {
     const int64_t per_group = a.heads / a.groups;
     query_tiles(pool, a, [&](int64_t b, int64_t head, int64_t q0, int64_t rows) {
         const int64_t g = head / per_group, i = head % per_group;
@@ -73,10 +74,12 @@ void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dro
                 const int64_t columns = std::min(tile, a.tokens.seq - k0);
                 squares(a, from, b, head, q0, rows, k0, columns, dropout, p);
                 pack(keys, k0, columns, columns, c0, n, tile_row, k.x, tile_row);
-                sum_over_keys(Intervals(seen, rows, k0, columns), p.x, tile_row, k.x, tile_row, n, sums.x, tile_row, true);
+                sum_over_keys(Intervals(seen, rows, k0, columns), p.x, tile_row, k.x, tile_row, n, sums.x, tile_row,
+                              true);
             }
             for (int64_t r = 0; r < rows; ++r) {
-                for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] = unsigned_zero(sums.x[r * tile_row + c] * factor);
+                for (int64_t c = 0; c < n; ++c)
+                    sums.x[r * tile_row + c] = unsigned_zero(sums.x[r * tile_row + c] * factor);
                 write(a.dtype, out.base, to.offset + (q0 + r) * to.row + c0, n, sums.x + r * tile_row);
             }
         }
@@ -84,8 +87,8 @@ void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dro
 }
 
 // out[k, c] = factor * sum over the group's heads and queries of dropout(m)[q, k] right[q, c]: dv, dk.
-void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &dropout, const Heads &right, const Heads &out,
-                  float factor) {
+void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &dropout, const Heads &right,
+                  const Heads &out, float factor) {
     const int64_t per_group = a.heads / a.groups, tiles = ceil_div(a.tokens.seq, tile);
     pool.each(a.tokens.batch * a.groups * tiles, [&](int64_t index, int32_t) {
         const int64_t b = index / tiles / a.groups, g = index / tiles % a.groups, k0 = index % tiles * tile;
@@ -101,10 +104,12 @@ void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &
                     if (seen.high <= k0 || seen.low >= k0 + columns) continue;
                     squares(a, square(a, m, b, head), b, head, q0, rows, k0, columns, dropout, p);
                     pack(head_of(a, right, b, g, i), q0, rows, rows, c0, n, tile_row, q.x, tile_row);
-                    sum_over_queries(Intervals(seen, rows, k0, columns), p.x, tile_row, q.x, tile_row, n, sums.x, tile_row, true);
+                    sum_over_queries(Intervals(seen, rows, k0, columns), p.x, tile_row, q.x, tile_row, n, sums.x,
+                                     tile_row, true);
                 }
             for (int64_t r = 0; r < columns; ++r) {
-                for (int64_t c = 0; c < n; ++c) sums.x[r * tile_row + c] = unsigned_zero(sums.x[r * tile_row + c] * factor);
+                for (int64_t c = 0; c < n; ++c)
+                    sums.x[r * tile_row + c] = unsigned_zero(sums.x[r * tile_row + c] * factor);
                 write(a.dtype, out.base, to.offset + (k0 + r) * to.row + c0, n, sums.x + r * tile_row);
             }
         }
@@ -112,8 +117,8 @@ void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &
 }
 
 // to[q, k] = left[q] . right[k], times factor and dropout where the query sees the key, else `outside`.
-void over_channels(Pool &pool, const Attention &a, const Heads &left, const Heads &right, float factor, const Dropout &dropout,
-                   float outside, void *to) {
+void over_channels(Pool &pool, const Attention &a, const Heads &left, const Heads &right, float factor,
+                   const Dropout &dropout, float outside, void *to) {
     const int64_t per_group = a.heads / a.groups;
     query_tiles(pool, a, [&](int64_t b, int64_t head, int64_t q0, int64_t rows) {
         const int64_t g = head / per_group, i = head % per_group;
@@ -122,7 +127,8 @@ void over_channels(Pool &pool, const Attention &a, const Heads &left, const Head
         for (int64_t k0 = 0; k0 < a.tokens.seq; k0 += tile) {
             const int64_t columns = std::min(tile, a.tokens.seq - k0);
             Tile sums;
-            if (k0 < seen.high && k0 + columns > seen.low) by_channels(queries, factor, q0, rows, keys, k0, columns, a.d, sums);
+            if (k0 < seen.high && k0 + columns > seen.low)
+                by_channels(queries, factor, q0, rows, keys, k0, columns, a.d, sums);
             for (int64_t r = 0; r < rows; ++r) {
                 float *row = sums.x + r * tile_row, factors[tile];
                 const int64_t begin = seen.begin(r, k0, columns), end = seen.end(r, k0, columns);
@@ -190,7 +196,8 @@ void attn_context(Pool &pool, const AttnContext &a) {
 }
 
 void attn_context_backward(Pool &pool, const AttnContextBackward &a) {
-    if (a.dprobabilities != nullptr) over_channels(pool, a.shape, a.dcontext, a.v, 1.0f, a.shape.dropout, 0.0f, a.dprobabilities);
+    if (a.dprobabilities != nullptr)
+        over_channels(pool, a.shape, a.dcontext, a.v, 1.0f, a.shape.dropout, 0.0f, a.dprobabilities);
     if (a.dv.base != nullptr) over_queries(pool, a.shape, a.probabilities, a.shape.dropout, a.dcontext, a.dv, 1.0f);
 }
 

@@ -29,13 +29,15 @@ const char *instruction_set() {
 #endif
 }
 
-// With AVX-512 oneDNN has kernels on packed blocks, for bf16 too, and for AMX. Without, its bf16 is refused or slow, and its f32 is as
-// fast as ours only on large tiles.
+// With AVX-512 oneDNN has kernels on packed blocks, for bf16 too, and for AMX. Without, its bf16 is refused or slow,
+// and its f32 is as fast as ours only on large tiles.
 std::unique_ptr<cpu::Library> library_for(mdlm_matmul matmul, int32_t workers) {
-    const bool wanted = matmul == MDLM_MATMUL_ONEDNN || (matmul == MDLM_MATMUL_AUTO && std::strncmp(instruction_set(), "a", 1) == 0 &&
-                                                         std::strcmp(instruction_set(), "avx2") != 0);
+    const bool wanted =
+        matmul == MDLM_MATMUL_ONEDNN || (matmul == MDLM_MATMUL_AUTO && std::strncmp(instruction_set(), "a", 1) == 0 &&
+                                         std::strcmp(instruction_set(), "avx2") != 0);
     std::unique_ptr<cpu::Library> library = wanted ? cpu::make_library(workers) : nullptr;
-    if (matmul == MDLM_MATMUL_ONEDNN && !library) fail(MDLM_ERROR_UNSUPPORTED, "matmul = ONEDNN: this build has no oneDNN");
+    if (matmul == MDLM_MATMUL_ONEDNN && !library)
+        fail(MDLM_ERROR_UNSUPPORTED, "matmul = ONEDNN: this build has no oneDNN");
     return library;
 }
 
@@ -47,9 +49,12 @@ public:
     Traits traits() const override { return {MDLM_DEVICE_CPU, pool_->size()}; }
     void describe(char *line, size_t cap) const override {
         const cpu::Library *library = linears_.library();
-        const auto matmuls = [&](DType type) { return library != nullptr && library->runs(type) ? library->name() : "own"; };
-        std::snprintf(line, cap, "cpu: %d thread%s, %s (kernels for %s); matmuls in f32: %s, bf16: %s", static_cast<int>(pool_->size()),
-                      pool_->size() == 1 ? "" : "s", instruction_set(), cpu::kernel_target(), matmuls(DType::f32), matmuls(DType::bf16));
+        const auto matmuls = [&](DType type) {
+            return library != nullptr && library->runs(type) ? library->name() : "own";
+        };
+        std::snprintf(line, cap, "cpu: %d thread%s, %s (kernels for %s); matmuls in f32: %s, bf16: %s",
+                      static_cast<int>(pool_->size()), pool_->size() == 1 ? "" : "s", instruction_set(),
+                      cpu::kernel_target(), matmuls(DType::f32), matmuls(DType::bf16));
     }
 
     std::shared_ptr<void> begin_shape() override { return linears_.begin_shape(); }

@@ -19,7 +19,9 @@ constexpr int64_t packing = 16;
 constexpr int64_t least_rows = 48, least_columns = 64;
 
 // `size` in `count` equal parts of whole steps; the last may be smaller.
-int64_t part(int64_t size, int64_t count, int64_t step) { return std::min(size, ceil_div(ceil_div(size, count), step) * step); }
+int64_t part(int64_t size, int64_t count, int64_t step) {
+    return std::min(size, ceil_div(ceil_div(size, count), step) * step);
+}
 
 }  // namespace
 
@@ -45,7 +47,8 @@ Cut cut_for(int64_t m, int64_t n, int32_t workers) {
     Cut best{part(m, least_down, product_m), part(n, least_across, product_n)};
     int64_t first = -1;
     for (int64_t down = least_down; down <= most_down && down * least_across <= limit; ++down)
-        for (int64_t across = std::max(least_across, ceil_div(wanted, down)); across <= most_across && down * across <= limit; ++across) {
+        for (int64_t across = std::max(least_across, ceil_div(wanted, down));
+             across <= most_across && down * across <= limit; ++across) {
             const Cut cut{part(m, down, product_m), part(n, across, product_n)};
             const int64_t done = done_after(m, n, cut, workers);
             if (first >= 0 && done >= first) continue;

@@ -1,4 +1,5 @@
-// The kernels of the CPU device, one function each, and the scratch bytes that they need. Contracts: device/kernels.hpp.
+// The kernels of the CPU device, one function each, and the scratch bytes that they need. Contracts:
+// device/kernels.hpp.
 #pragma once
 #include "base/pool.hpp"
 #include "device/device.hpp"

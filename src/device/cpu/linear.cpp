@@ -50,7 +50,8 @@ void Linears::prepare(Kernel kernel, const KernelSize &s) {
 }
 
 size_t Linears::plans() const {
-    return static_cast<size_t>(std::count_if(plans_.begin(), plans_.end(), [](const auto &entry) { return !entry.second.expired(); }));
+    return static_cast<size_t>(
+        std::count_if(plans_.begin(), plans_.end(), [](const auto &entry) { return !entry.second.expired(); }));
 }
 
 Linears::Held Linears::find(const Key &key) {
@@ -78,7 +79,8 @@ Linears::Plan Linears::make(const Key &key) {
     const int64_t m = plan.matmul.m, n = plan.matmul.n;
     if (library_ && library_->runs(key.type)) {
         plan.rows = std::min(m, tile_rows);
-        const int64_t across = std::max<int64_t>(1, std::min(ceil_div(enough_tasks, ceil_div(m, plan.rows)), n / least_columns));
+        const int64_t across =
+            std::max<int64_t>(1, std::min(ceil_div(enough_tasks, ceil_div(m, plan.rows)), n / least_columns));
         plan.columns = std::min(n, ceil_div(ceil_div(n, across), 64) * 64);
         bool too_large = true;
         while (too_large) {
@@ -106,7 +108,8 @@ bool Linears::make_primitives(Plan &plan, bool *too_large) {
             tile.m = down ? plan.matmul.m % plan.rows : plan.rows;
             tile.n = across ? plan.matmul.n % plan.columns : plan.columns;
             int64_t scratch = 0;
-            made[down][across] = library_->make(tile, static_cast<int32_t>(std::min<int64_t>(count, workers_)), scratch_cap, &scratch);
+            made[down][across] =
+                library_->make(tile, static_cast<int32_t>(std::min<int64_t>(count, workers_)), scratch_cap, &scratch);
             if (!made[down][across]) {
                 *too_large = scratch > scratch_cap;
                 return false;
@@ -129,11 +132,13 @@ void Linears::run(Pool &pool, const Plan &plan, const Operands &all, void *works
     const int64_t across_count = plan.tiles_across();
     FirstError error;
     pool.each(plan.tiles_down() * across_count, [&](int64_t i, int32_t worker) {
-        const int64_t down_at = i / across_count, across_at = i % across_count, i0 = down_at * plan.rows, j0 = across_at * plan.columns;
+        const int64_t down_at = i / across_count, across_at = i % across_count, i0 = down_at * plan.rows,
+                      j0 = across_at * plan.columns;
         Matmul tile = p;
         tile.m = std::min(plan.rows, p.m - i0);
         tile.n = std::min(plan.columns, p.n - j0);
-        const Operands o{at(p.type, all.a, p.a_transposed ? i0 : i0 * p.lda), at(p.type, all.b, p.b_transposed ? j0 * p.ldb : j0),
+        const Operands o{at(p.type, all.a, p.a_transposed ? i0 : i0 * p.lda),
+                         at(p.type, all.b, p.b_transposed ? j0 * p.ldb : j0),
                          p.bias ? at(p.type, all.bias, j0) : nullptr, at(p.out, all.c, i0 * p.ldc + j0)};
         void *scratch = static_cast<char *>(workspace) + worker * stride(p.type);
         if (!plan.by_library()) {
@@ -155,13 +160,16 @@ void Linears::run(Pool &pool, const Plan &plan, const Operands &all, void *works
 }
 
 void Linears::forward(Pool &pool, const LinearForward &a) {
-    run(pool, *plan({Kernel::linear_forward, a.dtype, a.m, a.n, a.k, a.bias != nullptr, false}), {a.x, a.w, a.bias, a.y}, a.workspace);
+    run(pool, *plan({Kernel::linear_forward, a.dtype, a.m, a.n, a.k, a.bias != nullptr, false}),
+        {a.x, a.w, a.bias, a.y}, a.workspace);
 }
 void Linears::dgrad(Pool &pool, const LinearDgrad &a) {
-    run(pool, *plan({Kernel::linear_dgrad, a.dtype, a.m, a.n, a.k, false, false}), {a.dy, a.w, nullptr, a.dx}, a.workspace);
+    run(pool, *plan({Kernel::linear_dgrad, a.dtype, a.m, a.n, a.k, false, false}), {a.dy, a.w, nullptr, a.dx},
+        a.workspace);
 }
 void Linears::wgrad(Pool &pool, const LinearWgrad &a) {
-    run(pool, *plan({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}), {a.dy, a.x, nullptr, a.dw}, a.workspace);
+    run(pool, *plan({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}), {a.dy, a.x, nullptr, a.dw},
+        a.workspace);
 }
 
 }  // namespace mdlm::cpu

@@ -1,5 +1,5 @@
-// The three products of a linear, cut into tiles, and what was made ready for them. A library's tiles depend on the shape only; ours on
-// the number of threads too, since their bits do not depend on it.
+// The three products of a linear, cut into tiles, and what was made ready for them. A library's tiles depend on the
+// shape only; ours on the number of threads too, since their bits do not depend on it.
 #pragma once
 #include <array>
 #include <compare>
@@ -37,7 +37,7 @@ private:
     // How one product is run. Tiles at the lower and right edge may be smaller: [row edge][column edge].
     struct Plan {
         Matmul matmul{};
-        int64_t rows = 0, columns = 0;  // of a tile
+        int64_t rows = 0, columns = 0;                // of a tile
         std::unique_ptr<Primitive> primitives[2][2];  // all null: our own loop
         int64_t tiles_down() const { return ceil_div(matmul.m, rows); }
         int64_t tiles_across() const { return ceil_div(matmul.n, columns); }

@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace mdlm::cpu::HWY_NAMESPACE {
 
-// 6 rows by 2 vectors: 12 accumulators, 2 vectors of b and 1 of a fit 16 registers, and 12 chains hide the latency of two units that
-// multiply and add.
+// 6 rows by 2 vectors: 12 accumulators, 2 vectors of b and 1 of a fit 16 registers, and 12 chains hide the latency of
+// two units that multiply and add.
 constexpr int64_t micro_m = 6, micro_n = 2 * lanes;
 
 struct Row {
@@ -35,10 +35,11 @@ HWY_INLINE void finish(Row sum, const float *bias, float *c) {
     store(sum.h, c + lanes);
 }
 
-// c[micro_m, micro_n] = start + a b, a(i, p) = a[i * a_i + p * a_p], b(p, j) = b[p * b_p + j]. Each element is summed over p in order.
+// c[micro_m, micro_n] = start + a b, a(i, p) = a[i * a_i + p * a_p], b(p, j) = b[p * b_p + j]. Each element is summed
+// over p in order.
 template <Start start>
-HWY_INLINE void micro(int64_t k, const float *HWY_RESTRICT a, int64_t a_i, int64_t a_p, const float *HWY_RESTRICT b, int64_t b_p,
-                      const float *bias, float *c, int64_t c_row) {
+HWY_INLINE void micro(int64_t k, const float *HWY_RESTRICT a, int64_t a_i, int64_t a_p, const float *HWY_RESTRICT b,
+                      int64_t b_p, const float *bias, float *c, int64_t c_row) {
     const V zero = hn::Zero(Floats());
     Row r0{zero, zero}, r1 = r0, r2 = r0, r3 = r0, r4 = r0, r5 = r0;
     for (int64_t i = 0; i < micro_m; ++i) hwy::Prefetch(c + i * c_row);

@@ -26,7 +26,8 @@ Moments moments(DType type, const void *base, int64_t at, int64_t n, bool rms, d
     mean /= static_cast<double>(n);
     spans(n, [&](int64_t c, int64_t count) {
         read(type, base, at + c, count, x);
-        for (int64_t j = 0; j < count; ++j) squares += (static_cast<double>(x[j]) - mean) * (static_cast<double>(x[j]) - mean);
+        for (int64_t j = 0; j < count; ++j)
+            squares += (static_cast<double>(x[j]) - mean) * (static_cast<double>(x[j]) - mean);
     });
     return {mean, 1.0 / std::sqrt(squares / static_cast<double>(n) + epsilon)};
 }
@@ -41,7 +42,8 @@ void exact_norm_forward(const NormForward &a, int64_t row) {
         if (a.bias != nullptr) read(a.dtype, a.bias, c, count, b);
         for (int64_t j = 0; j < count; ++j) {
             const double weight = static_cast<double>(w[j]) + (a.zero_centered ? 1.0 : 0.0);
-            x[j] = static_cast<float>((static_cast<double>(x[j]) - m.mean) * m.rstd * weight + static_cast<double>(b[j]));
+            x[j] =
+                static_cast<float>((static_cast<double>(x[j]) - m.mean) * m.rstd * weight + static_cast<double>(b[j]));
         }
         write(a.dtype, a.y, at + c, count, x);
     });
@@ -59,7 +61,8 @@ void exact_norm_backward(const NormBackward &a, int64_t row, float *dweight, flo
         read(a.dtype, a.dy, at + c, count, dy);
         read(a.dtype, a.weight, c, count, w);
         for (int64_t j = 0; j < count; ++j) {
-            const double d = static_cast<double>(dy[j]), g = d * (static_cast<double>(w[j]) + (a.zero_centered ? 1.0 : 0.0));
+            const double d = static_cast<double>(dy[j]),
+                         g = d * (static_cast<double>(w[j]) + (a.zero_centered ? 1.0 : 0.0));
             body(c + j, d, g, (static_cast<double>(x[j]) - m.mean) * m.rstd, j);
         }
     };
@@ -73,7 +76,8 @@ void exact_norm_backward(const NormBackward &a, int64_t row, float *dweight, flo
         });
     });
     if (a.dx == nullptr) return;
-    const double mean_gx = along_x / static_cast<double>(a.width), mean_g = a.rms ? 0.0 : along_1 / static_cast<double>(a.width);
+    const double mean_gx = along_x / static_cast<double>(a.width),
+                 mean_g = a.rms ? 0.0 : along_1 / static_cast<double>(a.width);
     spans(a.width, [&](int64_t c0, int64_t count) {
         float dx[span];
         if (a.add != nullptr) read(a.dtype, a.add, at + c0, count, add);

@@ -1,6 +1,6 @@
 // LayerNorm and RMSNorm, row by row. xhat = (x - mean) rstd, y = xhat w + bias;
-// dx = add + rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w, without mean(g) for RMSNorm; dw = sum dy xhat, dbias = sum dy.
-// A row is read from memory once: what comes after finds it in the cache.
+// dx = add + rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w, without mean(g) for RMSNorm; dw = sum dy xhat, dbias
+// = sum dy. A row is read from memory once: what comes after finds it in the cache.
 #include "device/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,7 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace mdlm::cpu::HWY_NAMESPACE {
 namespace norm {
 
-// Two sums along a row, by body(c, n, first, second). Sums of at most `span` floats are float, those of spans are double.
+// Two sums along a row, by body(c, n, first, second). Sums of at most `span` floats are float, those of spans are
+// double.
 struct Sums {
     double first = 0.0, second = 0.0;
 };
@@ -42,7 +43,8 @@ HWY_INLINE V within(V v, int64_t n) {
     return hn::IfThenElseZero(hn::FirstN(Floats(), static_cast<size_t>(n)), v);
 }
 
-// The mean is taken in two steps: a middle, which a sum of floats rounds, and how far off it is, which floats near it tell well.
+// The mean is taken in two steps: a middle, which a sum of floats rounds, and how far off it is, which floats near it
+// tell well.
 template <class T>
 void forward_row(const NormForward &a, int64_t row, const T *weight, const T *bias) {
     const T *x = static_cast<const T *>(a.x) + row * a.width;
@@ -52,7 +54,8 @@ void forward_row(const NormForward &a, int64_t row, const T *weight, const T *bi
     Sums about;
     if (!a.rms) {
         middle = static_cast<float>(
-            summed(a.width, [&](int64_t c, int64_t n, V &s, V &) HWY_ATTR { s = hn::Add(s, load(x + c, n)); }).first / width);
+            summed(a.width, [&](int64_t c, int64_t n, V &s, V &) HWY_ATTR { s = hn::Add(s, load(x + c, n)); }).first /
+            width);
         about = summed(a.width, [&](int64_t c, int64_t n, V &squares, V &s) HWY_ATTR {
             const V v = within(hn::Sub(load(x + c, n), broadcast(middle)), n);
             squares = hn::MulAdd(v, v, squares);
@@ -88,14 +91,17 @@ void forward(const NormForward &a, int64_t begin, int64_t end) {
 template <class T>
 void backward_row(const NormBackward &a, int64_t row, float *dweight, float *dbias) {
     const T *dy = static_cast<const T *>(a.dy) + row * a.width, *x = static_cast<const T *>(a.x) + row * a.width;
-    const T *weight = static_cast<const T *>(a.weight), *add = a.add != nullptr ? static_cast<const T *>(a.add) + row * a.width : nullptr;
+    const T *weight = static_cast<const T *>(a.weight),
+            *add = a.add != nullptr ? static_cast<const T *>(a.add) + row * a.width : nullptr;
     T *dx = a.dx != nullptr ? static_cast<T *>(a.dx) + row * a.width : nullptr;
     const float stored_mean = a.mean != nullptr ? static_cast<const float *>(a.mean)[row] : 0.0f;
     const float stored_rstd = static_cast<const float *>(a.rstd)[row];
     if (!float_does(stored_mean, stored_rstd)) return exact_norm_backward(a, row, dweight, dbias);
-    const V mean = broadcast(stored_mean), rstd = broadcast(stored_rstd), base = broadcast(a.zero_centered ? 1.0f : 0.0f);
+    const V mean = broadcast(stored_mean), rstd = broadcast(stored_rstd),
+            base = broadcast(a.zero_centered ? 1.0f : 0.0f);
     const Sums along = summed(a.width, [&](int64_t c, int64_t n, V &x_sum, V &sum) HWY_ATTR {
-        const V d = load(dy + c, n), xhat = hn::Mul(hn::Sub(load(x + c, n), mean), rstd), g = hn::Mul(d, hn::Add(load(weight + c, n), base));
+        const V d = load(dy + c, n), xhat = hn::Mul(hn::Sub(load(x + c, n), mean), rstd),
+                g = hn::Mul(d, hn::Add(load(weight + c, n), base));
         if (dweight != nullptr) store(hn::MulAdd(d, xhat, load(dweight + c, n)), dweight + c, n);
         if (dbias != nullptr) store(hn::Add(load(dbias + c, n), d), dbias + c, n);
         x_sum = hn::MulAdd(g, xhat, x_sum);
@@ -106,7 +112,8 @@ void backward_row(const NormBackward &a, int64_t row, float *dweight, float *dbi
     const V mean_gx = broadcast(static_cast<float>(along.first / static_cast<double>(a.width)));
     const V mean_g = broadcast(static_cast<float>(along.second / static_cast<double>(a.width)));
     vectors(a.width, [&](int64_t c, int64_t n) HWY_ATTR {
-        const V g = hn::Mul(load(dy + c, n), hn::Add(load(weight + c, n), base)), xhat = hn::Mul(hn::Sub(load(x + c, n), mean), rstd);
+        const V g = hn::Mul(load(dy + c, n), hn::Add(load(weight + c, n), base)),
+                xhat = hn::Mul(hn::Sub(load(x + c, n), mean), rstd);
         V v = hn::Mul(rstd, hn::NegMulAdd(xhat, mean_gx, hn::Sub(g, mean_g)));
         if (add != nullptr) v = hn::Add(v, load(add + c, n));
         store(v, dx + c, n);
@@ -136,7 +143,9 @@ HWY_EXPORT(norm_backward_rows);
 }  // namespace
 
 void norm_forward(Pool &pool, const NormForward &a) {
-    parts(pool, a.rows, a.width, [&](int64_t begin, int64_t end, int32_t) { HWY_DYNAMIC_DISPATCH(norm_forward_rows)(a, begin, end); });
+    parts(pool, a.rows, a.width, [&](int64_t begin, int64_t end, int32_t) {
+        HWY_DYNAMIC_DISPATCH(norm_forward_rows)(a, begin, end);
+    });
 }
 
 void norm_backward(Pool &pool, const NormBackward &a) {
@@ -144,13 +153,16 @@ void norm_backward(Pool &pool, const NormBackward &a) {
     const int64_t bias_at = weight ? a.width : 0;
     const RowSums sums(a.rows, bias_at + (bias ? a.width : 0), a.workspace);
     sums.run(pool, [&](int64_t begin, int64_t end, float *block) {
-        HWY_DYNAMIC_DISPATCH(norm_backward_rows)(a, begin, end, weight ? block : nullptr, bias ? block + bias_at : nullptr);
+        HWY_DYNAMIC_DISPATCH(norm_backward_rows)
+        (a, begin, end, weight ? block : nullptr, bias ? block + bias_at : nullptr);
     });
     if (weight) sums.add_to(pool, 0, a.width, static_cast<float *>(a.dweight), a.accumulate);
     if (bias) sums.add_to(pool, bias_at, a.width, static_cast<float *>(a.dbias), a.accumulate);
 }
 
-int64_t norm_backward_workspace(const KernelSize &s, int32_t threads) { return RowSums::bytes(s.rows, mul(2, s.n), threads); }
+int64_t norm_backward_workspace(const KernelSize &s, int32_t threads) {
+    return RowSums::bytes(s.rows, mul(2, s.n), threads);
+}
 
 }  // namespace mdlm::cpu
 #endif

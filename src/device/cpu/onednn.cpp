@@ -11,7 +11,8 @@
 #include "device/cpu/matmul.hpp"
 #include "device/device.hpp"
 
-// Of the OpenMP runtime that oneDNN itself links. Declared here, since -fopenmp of another compiler would bring another runtime.
+// Of the OpenMP runtime that oneDNN itself links. Declared here, since -fopenmp of another compiler would bring another
+// runtime.
 extern "C" {
 int omp_get_max_threads(void);
 void omp_set_num_threads(int);
@@ -76,8 +77,8 @@ private:
     Handle<dnnl_memory_desc_t, dnnl_memory_desc_destroy> handle_;
 };
 dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef); }
-dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, DescriptorView a, DescriptorView b, DescriptorView bias,
-                       DescriptorView c, dnnl_primitive_attr_t attributes) {
+dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, DescriptorView a, DescriptorView b,
+                       DescriptorView bias, DescriptorView c, dnnl_primitive_attr_t attributes) {
     return dnnl_matmul_primitive_desc_create(to, engine, a, b, bias, c, attributes);
 }
 constexpr const char *describe_name = "dnnl_matmul_primitive_desc_create";
@@ -95,8 +96,8 @@ private:
     dnnl_memory_desc_t value_;
 };
 dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
-dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, DescriptorView a, DescriptorView b, DescriptorView bias,
-                       DescriptorView c, dnnl_primitive_attr_t attributes) {
+dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, DescriptorView a, DescriptorView b,
+                       DescriptorView bias, DescriptorView c, dnnl_primitive_attr_t attributes) {
     dnnl_matmul_desc_t matmul;
     CHECK(dnnl_matmul_desc_init, &matmul, a, b, bias, c);
     return dnnl_primitive_desc_create(to, &matmul, attributes, engine, nullptr);
@@ -156,8 +157,8 @@ Description description(dnnl_engine_t engine, const Matmul &p, const Descriptors
 
 class OneDnnPrimitive final : public Primitive {
 public:
-    OneDnnPrimitive(dnnl_engine_t engine, const std::vector<Stream> &streams, dnnl_primitive_desc_t description, const Matmul &p,
-                    const Descriptors &d, int32_t sets)
+    OneDnnPrimitive(dnnl_engine_t engine, const std::vector<Stream> &streams, dnnl_primitive_desc_t description,
+                    const Matmul &p, const Descriptors &d, int32_t sets)
         : streams_(streams), bias_(p.bias) {
         dnnl_primitive_t made = nullptr;
         CHECK(dnnl_primitive_create, &made, description);

@@ -1,6 +1,7 @@
-// Our own matrix product, blocked for the caches as in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008):
-// a block of b is packed into panels that stay in the third cache, a block of a in the second, and a panel of b in the first.
-// Every element of c is summed over blocks of k in order, so its bits do not depend on the tile that it is computed in.
+// Our own matrix product, blocked for the caches as in Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication" (2008): a block of b is packed into panels that stay in the third cache, a block of a in the second,
+// and a panel of b in the first. Every element of c is summed over blocks of k in order, so its bits do not depend on
+// the tile that it is computed in.
 #include "device/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,11 +27,13 @@ constexpr int64_t a_panel = block_k * micro_m + 16;
 // Rows that are packed together: a panel gets several lines in a row, and few pages are read at a time.
 constexpr int64_t at_once = 8;
 static_assert(padded(micro_m, lanes) - micro_m <= 16 && block_m / micro_m * a_panel <= block_m * a_row);
-static_assert(block_m % micro_m == 0 && own_rows % micro_m == 0 && own_columns % product_n == 0 && product_n % micro_n == 0);
+static_assert(block_m % micro_m == 0 && own_rows % micro_m == 0 && own_columns % product_n == 0 &&
+              product_n % micro_n == 0);
 
 struct Scratch {
     float *a, *b, *bias, *c;  // c only where the output is not float
-    explicit Scratch(float *base) : a(base), b(a + block_m * a_row), bias(b + block_k * own_columns), c(bias + own_columns) {}
+    explicit Scratch(float *base)
+        : a(base), b(a + block_m * a_row), bias(b + block_k * own_columns), c(bias + own_columns) {}
     static constexpr int64_t floats(bool direct) {
         return block_m * a_row + block_k * own_columns + own_columns + (direct ? 0 : own_rows * c_row);
     }
@@ -55,7 +58,8 @@ void pack_a_turned(const T *from, int64_t from_row, int64_t m, int64_t k, float 
         for (; i + wide <= m; i += micro_m, panel += a_panel)
             for (int64_t p = p0; p < p1; ++p)
                 // What a vector writes too much, the next row takes, or the room at the end of the panel.
-                for (int64_t r = 0; r < wide; r += lanes) store(load(from + p * from_row + i + r), panel + p * micro_m + r);
+                for (int64_t r = 0; r < wide; r += lanes)
+                    store(load(from + p * from_row + i + r), panel + p * micro_m + r);
         for (; i < m; i += micro_m, panel += a_panel)
             for (int64_t p = p0; p < p1; ++p)
                 for (int64_t r = 0; r < micro_m; ++r)
@@ -95,8 +99,8 @@ void pack_b_turned(const T *from, int64_t from_row, int64_t n, int64_t k, float 
 
 // One micro tile of which only rows by columns are inside c.
 template <Start start>
-HWY_INLINE void edge(int64_t k, const float *a, int64_t a_i, int64_t a_p, const float *b, const float *bias, float *c, int64_t row,
-                     int64_t rows, int64_t columns) {
+HWY_INLINE void edge(int64_t k, const float *a, int64_t a_i, int64_t a_p, const float *b, const float *bias, float *c,
+                     int64_t row, int64_t rows, int64_t columns) {
     HWY_ALIGN float part[micro_m * micro_n] = {};
     if constexpr (start == Start::c)
         for (int64_t i = 0; i < rows; ++i) std::copy_n(c + i * row, columns, part + i * micro_n);
@@ -114,7 +118,8 @@ void block(int64_t m, int64_t n, int64_t k, const Scratch &s, float *c, int64_t 
             const float *a = turned ? s.a + i / micro_m * a_panel : s.a + i * a_row;
             float *to = c + i * row + j;
             if (i + micro_m <= m && j + micro_n <= n) micro<start>(k, a, a_i, a_p, b, micro_n, s.bias + j, to, row);
-            else edge<start>(k, a, a_i, a_p, b, s.bias + j, to, row, std::min(micro_m, m - i), std::min(micro_n, n - j));
+            else
+                edge<start>(k, a, a_i, a_p, b, s.bias + j, to, row, std::min(micro_m, m - i), std::min(micro_n, n - j));
         }
     }
 }
@@ -178,8 +183,8 @@ void all(const Matmul &p, const Operands &o, float *workspace) {
             Matmul part = p;
             part.m = std::min(own_rows, p.m - i0);
             part.n = std::min(own_columns, p.n - j0);
-            tile(part, a + (p.a_transposed ? i0 : i0 * p.lda), b + (p.b_transposed ? j0 * p.ldb : j0), p.bias ? bias + j0 : nullptr,
-                 static_cast<char *>(o.c) + (i0 * p.ldc + j0) * size_of(p.out), s);
+            tile(part, a + (p.a_transposed ? i0 : i0 * p.lda), b + (p.b_transposed ? j0 * p.ldb : j0),
+                 p.bias ? bias + j0 : nullptr, static_cast<char *>(o.c) + (i0 * p.ldc + j0) * size_of(p.out), s);
         }
 }
 

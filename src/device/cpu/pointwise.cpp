@@ -39,7 +39,8 @@ void drop(const DropoutBackward &a, int64_t row, int64_t c0, int64_t n) {
     T *dx = static_cast<T *>(a.dx) + row * a.width + c0;
     float factors[span];
     draw(a.dropout, static_cast<uint64_t>(a.tokens.logical(row) * a.width + c0), n, factors);
-    vectors(n, [&](int64_t c, int64_t count) HWY_ATTR { store(hn::Mul(load(dy + c, count), load(factors + c, count)), dx + c, count); });
+    vectors(n, [&](int64_t c, int64_t count)
+                   HWY_ATTR { store(hn::Mul(load(dy + c, count), load(factors + c, count)), dx + c, count); });
 }
 
 template <mdlm_activation kind>
@@ -65,7 +66,8 @@ void differentiate(const ActivationBackward &a, int64_t row, int64_t c0, int64_t
     vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
         const Acted acted = act<kind, true>(load(g + c, count));
         const V d = load(dm + c, count);
-        V dx = hn::Mul(acted.slope, d);  // before the gate's other factor: not larger than d, so nothing overflows that need not
+        V dx = hn::Mul(acted.slope,
+                       d);  // before the gate's other factor: not larger than d, so nothing overflows that need not
         if constexpr (half_slope<kind>) dx = hn::Add(dx, dx);
         if constexpr (gated<kind>) {
             const V up = load(g + a.width + c, count);
@@ -138,16 +140,24 @@ void spans_of(Pool &pool, int64_t rows, int64_t width, Body &&body) {
 }  // namespace
 
 void bias_dropout_add(Pool &pool, const BiasDropoutAdd &a) {
-    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(bias_dropout_add_span)(a, row, c0, n); });
+    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) {
+        HWY_DYNAMIC_DISPATCH(bias_dropout_add_span)(a, row, c0, n);
+    });
 }
 void dropout_backward(Pool &pool, const DropoutBackward &a) {
-    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(dropout_backward_span)(a, row, c0, n); });
+    spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) {
+        HWY_DYNAMIC_DISPATCH(dropout_backward_span)(a, row, c0, n);
+    });
 }
 void activation_forward(Pool &pool, const ActivationForward &a) {
-    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(activation_forward_span)(a, row, c0, n); });
+    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) {
+        HWY_DYNAMIC_DISPATCH(activation_forward_span)(a, row, c0, n);
+    });
 }
 void activation_backward(Pool &pool, const ActivationBackward &a) {
-    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) { HWY_DYNAMIC_DISPATCH(activation_backward_span)(a, row, c0, n); });
+    spans_of(pool, a.rows, a.width, [&](int64_t row, int64_t c0, int64_t n) {
+        HWY_DYNAMIC_DISPATCH(activation_backward_span)(a, row, c0, n);
+    });
 }
 
 }  // namespace mdlm::cpu

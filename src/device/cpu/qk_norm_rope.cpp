@@ -1,7 +1,7 @@
-// The norm of each query and key head over its channels, then rotary. A head is walked in pieces: the two channels of each rotary pair
-// side by side in two spans (halves, or even and odd), and the channels that do not turn in one. Numbers are float, or double for a head
-// that float does not do (moments.hpp).
-// The loops are plain; the compiler makes vectors of them for each instruction set.
+// The norm of each query and key head over its channels, then rotary. A head is walked in pieces: the two channels of
+// each rotary pair side by side in two spans (halves, or even and odd), and the channels that do not turn in one.
+// Numbers are float, or double for a head that float does not do (moments.hpp). The loops are plain; the compiler makes
+// vectors of them for each instruction set.
 #include "device/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -22,12 +22,12 @@ namespace rope {
 
 // One kind of heads: queries or keys.
 struct Kind {
-    Heads in, out;             // backward: x, dx
+    Heads in, out;  // backward: x, dx
     const void *weight, *bias;
     float *rstd, *mean;
     int64_t per_group;
-    Heads gradient;            // backward: of what the forward made
-    float *dweight, *dbias;    // backward: this chunk's sums, or null
+    Heads gradient;          // backward: of what the forward made
+    float *dweight, *dbias;  // backward: this chunk's sums, or null
 };
 
 int64_t place(const Heads &h, int64_t row, int64_t group, int64_t i) {
@@ -56,7 +56,8 @@ Norm<double> exact_norm(const QkNormRope &a, const Kind &k, int64_t from) {
     return {m.mean, m.rstd, 0.0};
 }
 
-// False: float does not do. The mean is taken in two steps: a middle, which a sum of floats rounds, and how far off it is.
+// False: float does not do. The mean is taken in two steps: a middle, which a sum of floats rounds, and how far off it
+// is.
 bool measure(const QkNormRope &a, const Kind &k, int64_t from, int64_t stat, Norm<float> &norm) {
     const auto d = static_cast<double>(a.d);
     float x[span];
@@ -84,7 +85,8 @@ bool measure(const QkNormRope &a, const Kind &k, int64_t from, int64_t stat, Nor
 }
 
 template <class N>
-void normalize_and_turn(const QkNormRope &a, const Kind &k, int64_t from, int64_t to, int64_t position, const Norm<N> &norm) {
+void normalize_and_turn(const QkNormRope &a, const Kind &k, int64_t from, int64_t to, int64_t position,
+                        const Norm<N> &norm) {
     pieces(a, [&](const Piece &p) {
         Pair<N> v, w;
         read_piece(a.dtype, k.in.base, from, p, v);
@@ -104,7 +106,8 @@ void normalize_and_turn(const QkNormRope &a, const Kind &k, int64_t from, int64_
     });
 }
 
-void forward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t position, int64_t group, int64_t i, int64_t stat) {
+void forward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t position, int64_t group, int64_t i,
+                  int64_t stat) {
     const int64_t from = place(k.in, row, group, i), to = place(k.out, row, group, i);
     Norm<float> norm;
     if (!a.norm || measure(a, k, from, stat, norm)) return normalize_and_turn(a, k, from, to, position, norm);
@@ -116,8 +119,8 @@ void forward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t posit
 
 // Adds to the sums of the parameters, if they are there and wanted. False: products overflowed, dx is not written.
 template <class N>
-bool backward_norm(const QkNormRope &a, const Kind &k, int64_t at_x, int64_t from, int64_t to, int64_t position, const Norm<N> &norm,
-                   bool parameters) {
+bool backward_norm(const QkNormRope &a, const Kind &k, int64_t at_x, int64_t from, int64_t to, int64_t position,
+                   const Norm<N> &norm, bool parameters) {
     // dy: gradient of the norm's output; x: xhat
     const auto load = [&](const Piece &p, Pair<N> &dy, Pair<N> &x) {
         read_piece(a.dtype, k.gradient.base, from, p, dy);
@@ -148,7 +151,8 @@ bool backward_norm(const QkNormRope &a, const Kind &k, int64_t at_x, int64_t fro
         if (!a.rms) along_1 += sum_span(dy.a, p.n) + (p.two ? sum_span(dy.b, p.n) : 0.0);
     });
     if (std::is_same_v<N, float> && !float_did(along_x, along_1)) return false;
-    const auto mean_gx = static_cast<N>(along_x / static_cast<double>(a.d)), mean_g = static_cast<N>(along_1 / static_cast<double>(a.d));
+    const auto mean_gx = static_cast<N>(along_x / static_cast<double>(a.d)),
+               mean_g = static_cast<N>(along_1 / static_cast<double>(a.d));
     pieces(a, [&](const Piece &p) {
         Pair<N> dy, x;
         load(p, dy, x);
@@ -160,7 +164,8 @@ bool backward_norm(const QkNormRope &a, const Kind &k, int64_t at_x, int64_t fro
     return true;
 }
 
-void backward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t position, int64_t group, int64_t i, int64_t stat) {
+void backward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t position, int64_t group, int64_t i,
+                   int64_t stat) {
     const int64_t from = place(k.gradient, row, group, i), to = place(k.out, row, group, i);
     const int64_t at_x = place(k.in, row, group, i);
     if (!a.norm) {
@@ -178,8 +183,8 @@ void backward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t posi
     backward_norm(a, k, at_x, from, to, position, exact_norm(a, k, at_x), !does);
 }
 
-// Calls body(kind, row, position, group, head of the group, index of its statistics) for query heads [begin, end) of all rows, and for the
-// key head of each group with its first query head.
+// Calls body(kind, row, position, group, head of the group, index of its statistics) for query heads [begin, end) of
+// all rows, and for the key head of each group with its first query head.
 template <class Body>
 void heads_of(const QkNormRope &a, int64_t begin, int64_t end, const Kind &q, const Kind &k, Body &&body) {
     for (int64_t head = begin; head < end; ++head) {
@@ -192,9 +197,18 @@ void heads_of(const QkNormRope &a, int64_t begin, int64_t end, const Kind &q, co
 
 Kind kind(const QkNormRope &a, bool queries) {
     if (queries)
-        return {a.q, a.q_out, a.q_weight, a.q_bias, static_cast<float *>(a.q_rstd), static_cast<float *>(a.q_mean), a.heads / a.groups,
-                {}, nullptr, nullptr};
-    return {a.k, a.k_out, a.k_weight, a.k_bias, static_cast<float *>(a.k_rstd), static_cast<float *>(a.k_mean), 1, {}, nullptr, nullptr};
+        return {a.q,
+                a.q_out,
+                a.q_weight,
+                a.q_bias,
+                static_cast<float *>(a.q_rstd),
+                static_cast<float *>(a.q_mean),
+                a.heads / a.groups,
+                {},
+                nullptr,
+                nullptr};
+    return {a.k, a.k_out, a.k_weight, a.k_bias, static_cast<float *>(a.k_rstd), static_cast<float *>(a.k_mean),
+            1,   {},      nullptr,    nullptr};
 }
 
 }  // namespace rope
@@ -212,9 +226,10 @@ void qk_norm_rope_backward_heads(const QkNormRopeBackward &b, int64_t begin, int
     rope::Kind q = rope::kind(a, true), k = rope::kind(a, false);
     q.gradient = b.dq_out, q.out = b.dq, q.dweight = sums[0], q.dbias = sums[1];
     k.gradient = b.dk_out, k.out = b.dk, k.dweight = sums[2], k.dbias = sums[3];
-    rope::heads_of(a, begin, end, q, k, [&](const rope::Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
-        rope::backward_head(a, of, row, position, g, i, stat);
-    });
+    rope::heads_of(a, begin, end, q, k,
+                   [&](const rope::Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
+                       rope::backward_head(a, of, row, position, g, i, stat);
+                   });
 }
 
 }  // namespace mdlm::cpu::HWY_NAMESPACE

@@ -34,7 +34,8 @@ void add_totals(const double *from, int64_t chunks, int64_t stride, int64_t widt
 template <class T>
 void add_to(const T *from, int64_t rows, int64_t width, float *sums) {
     for (int64_t r = 0; r < rows; ++r)
-        vectors(width, [&](int64_t c, int64_t n) HWY_ATTR { store(hn::Add(load(sums + c, n), load(from + r * width + c, n)), sums + c, n); });
+        vectors(width, [&](int64_t c, int64_t n)
+                           HWY_ATTR { store(hn::Add(load(sums + c, n), load(from + r * width + c, n)), sums + c, n); });
 }
 void add_rows(DType type, const void *from, int64_t first_row, int64_t rows, int64_t width, float *sums) {
     if (type == DType::f32) add_to(static_cast<const float *>(from) + first_row * width, rows, width, sums);
@@ -58,7 +59,8 @@ void RowSums::add_block(const float *sums, int64_t width, double *totals, bool a
 void RowSums::add_to(Pool &pool, int64_t first, int64_t count, float *to, bool accumulate) const {
     pool.each(ceil_div(count, span), [&](int64_t i, int32_t) {
         const int64_t c = i * span;
-        HWY_DYNAMIC_DISPATCH(add_totals)(totals_ + first + c, chunks_.count, width_, std::min(span, count - c), to + c, accumulate);
+        HWY_DYNAMIC_DISPATCH(add_totals)
+        (totals_ + first + c, chunks_.count, width_, std::min(span, count - c), to + c, accumulate);
     });
 }
 

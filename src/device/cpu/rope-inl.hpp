@@ -1,4 +1,5 @@
-// Pieces of a head for rotary: what qk_norm_rope.cpp reads, turns, sums and writes, in float or double. Included like vector-inl.hpp.
+// Pieces of a head for rotary: what qk_norm_rope.cpp reads, turns, sums and writes, in float or double. Included like
+// vector-inl.hpp.
 #include "device/cpu/spans.hpp"
 #include "device/kernels.hpp"
 #include "hwy/highway.h"
@@ -36,7 +37,9 @@ struct Pair {
 };
 
 // Elements [at, at + n), in float or double.
-inline void fetch_span(DType type, const void *base, int64_t at, int64_t n, float *out) { read(type, base, at, n, out); }
+inline void fetch_span(DType type, const void *base, int64_t at, int64_t n, float *out) {
+    read(type, base, at, n, out);
+}
 inline void fetch_span(DType type, const void *base, int64_t at, int64_t n, double *out) {
     float narrow[2 * span];
     read(type, base, at, n, narrow);

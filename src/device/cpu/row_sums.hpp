@@ -1,5 +1,6 @@
-// Sums over rows (tokens, heads) that stay right when there are millions: chunks of consecutive rows, in blocks. A block's few rows are
-// added in float, blocks and chunks in double, all in an order that depends on the number of rows only; the sum is rounded once.
+// Sums over rows (tokens, heads) that stay right when there are millions: chunks of consecutive rows, in blocks. A
+// block's few rows are added in float, blocks and chunks in double, all in an order that depends on the number of rows
+// only; the sum is rounded once.
 #pragma once
 #include <cstring>
 
@@ -11,7 +12,8 @@ class RowSums {
 public:
     // Of `width` columns. The workspace has bytes() bytes.
     RowSums(int64_t rows, int64_t width, void *workspace)
-        : chunks_(rows), width_(width), totals_(static_cast<double *>(workspace)), blocks_(reinterpret_cast<float *>(totals_ + chunks_.count * width)) {}
+        : chunks_(rows), width_(width), totals_(static_cast<double *>(workspace)),
+          blocks_(reinterpret_cast<float *>(totals_ + chunks_.count * width)) {}
 
     // Calls body(begin, end, sums) on blocks of rows, which it adds to sums[width], zero before.
     template <class Body>

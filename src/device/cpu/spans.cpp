@@ -23,7 +23,8 @@ float sum(const float *x, int64_t n) {
 }
 float dot(const float *x, const float *y, int64_t n) {
     V total = hn::Zero(Floats());
-    vectors(n, [&](int64_t i, int64_t count) HWY_ATTR { total = hn::MulAdd(load(x + i, count), load(y + i, count), total); });
+    vectors(n, [&](int64_t i, int64_t count)
+                   HWY_ATTR { total = hn::MulAdd(load(x + i, count), load(y + i, count), total); });
     return sum_of(total);
 }
 
@@ -45,7 +46,8 @@ HWY_INLINE void wide_product(D d, U x, U m, U &high, U &low) {
     high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
 
-// Factors of 4 * lanes elements whose counters start at `first` and do not run over 32 bits. The rounds of base/philox.hpp.
+// Factors of 4 * lanes elements whose counters start at `first` and do not run over 32 bits. The rounds of
+// base/philox.hpp.
 HWY_INLINE void draw_block(const Dropout &dropout, uint64_t first, float *factors) {
 #if HWY_TARGET == HWY_SCALAR
     const auto words = dropout.four(first);
@@ -53,8 +55,8 @@ HWY_INLINE void draw_block(const Dropout &dropout, uint64_t first, float *factor
 #else
     const Bits d;
     using U = hn::Vec<Bits>;
-    U c0 = hn::Add(hn::Set(d, uint32_t(first)), hn::Iota(d, 0u)), c1 = hn::Set(d, uint32_t(first >> 32)), c2 = hn::Set(d, dropout.step),
-      c3 = hn::Set(d, dropout.where);
+    U c0 = hn::Add(hn::Set(d, uint32_t(first)), hn::Iota(d, 0u)), c1 = hn::Set(d, uint32_t(first >> 32)),
+      c2 = hn::Set(d, dropout.step), c3 = hn::Set(d, dropout.where);
     auto k0 = static_cast<uint32_t>(dropout.seed), k1 = static_cast<uint32_t>(dropout.seed >> 32);
     const U m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
     for (int round = 0; round < 10; ++round) {
@@ -83,7 +85,8 @@ void draw(const Dropout &dropout, uint64_t index, int64_t n, float *factors) {
         while (i < end) {
             const uint64_t first = index + static_cast<uint64_t>(i);
             const auto words = dropout.four(first / 4);
-            for (uint64_t w = first % 4; w < 4 && i < end; ++w, ++i) factors[i] = words[w] >= dropout.threshold ? dropout.scale : 0.0f;
+            for (uint64_t w = first % 4; w < 4 && i < end; ++w, ++i)
+                factors[i] = words[w] >= dropout.threshold ? dropout.scale : 0.0f;
         }
     };
     some(std::min(n, static_cast<int64_t>((4 - index % 4) % 4)));
@@ -115,7 +118,8 @@ float sum(const float *x, int64_t n) { return HWY_DYNAMIC_DISPATCH(sum)(x, n); }
 float dot(const float *x, const float *y, int64_t n) { return HWY_DYNAMIC_DISPATCH(dot)(x, y, n); }
 
 void read(DType type, const void *base, int64_t at, int64_t n, float *out) {
-    if (type == DType::f32) std::memcpy(out, static_cast<const float *>(base) + at, static_cast<size_t>(n) * sizeof(float));
+    if (type == DType::f32)
+        std::memcpy(out, static_cast<const float *>(base) + at, static_cast<size_t>(n) * sizeof(float));
     else HWY_DYNAMIC_DISPATCH(read_bf16)(static_cast<const bf16 *>(base) + at, n, out);
 }
 

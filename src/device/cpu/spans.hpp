@@ -12,11 +12,13 @@ inline constexpr int64_t span = 256;  // floats in a staging buffer on the stack
 // Elements [at, at + n) of an f32 or bf16 array.
 void read(DType type, const void *base, int64_t at, int64_t n, float *out);
 void write(DType type, void *base, int64_t at, int64_t n, const float *in);
-inline const void *at(DType type, const void *base, int64_t index) { return static_cast<const char *>(base) + index * size_of(type); }
+inline const void *at(DType type, const void *base, int64_t index) {
+    return static_cast<const char *>(base) + index * size_of(type);
+}
 inline void *at(DType type, void *base, int64_t index) { return static_cast<char *>(base) + index * size_of(type); }
 
-// Asks for elements [at, at + n) before they are read or written: rows of a head are far apart, often each on a page of its own, where the
-// processor does not look ahead itself. That many rows ahead is far enough.
+// Asks for elements [at, at + n) before they are read or written: rows of a head are far apart, often each on a page of
+// its own, where the processor does not look ahead itself. That many rows ahead is far enough.
 inline constexpr int64_t rows_ahead = 12;
 template <bool to_write = false>
 inline void fetch(DType type, const void *base, int64_t first, int64_t n) {

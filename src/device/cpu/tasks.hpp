@@ -1,4 +1,5 @@
-// How kernels are cut into tasks: by shapes only, unless no sum is cut (own products, attention). And how an error leaves a task.
+// How kernels are cut into tasks: by shapes only, unless no sum is cut (own products, attention). And how an error
+// leaves a task.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,18 +11,22 @@
 
 namespace mdlm::cpu {
 
-// Calls body(begin, end, worker) on consecutive parts of [0, count) of about `weight` elements, `each` elements an item.
+// Calls body(begin, end, worker) on consecutive parts of [0, count) of about `weight` elements, `each` elements an
+// item.
 template <class Body>
 void parts(Pool &pool, int64_t count, int64_t each, Body &&body, int64_t weight = 16384) {
     const int64_t step = std::max<int64_t>(1, weight / std::max<int64_t>(1, each));
-    pool.each(ceil_div(count, step), [&](int64_t i, int32_t worker) { body(i * step, std::min(count, (i + 1) * step), worker); });
+    pool.each(ceil_div(count, step),
+              [&](int64_t i, int32_t worker) { body(i * step, std::min(count, (i + 1) * step), worker); });
 }
 
-// Sums over rows: at most this many chunks of consecutive rows, each summed on its own, then added in order (row_sums.hpp).
+// Sums over rows: at most this many chunks of consecutive rows, each summed on its own, then added in order
+// (row_sums.hpp).
 inline constexpr int64_t most_chunks = 64;
 struct Chunks {
     int64_t rows, step, count;
-    explicit Chunks(int64_t r) : rows(r), step(std::max<int64_t>(1, ceil_div(r, most_chunks))), count(ceil_div(r, step)) {}
+    explicit Chunks(int64_t r)
+        : rows(r), step(std::max<int64_t>(1, ceil_div(r, most_chunks))), count(ceil_div(r, step)) {}
     int64_t begin(int64_t i) const { return i * step; }
     int64_t end(int64_t i) const { return std::min(rows, (i + 1) * step); }
     // Of a bound: not less than count of any smaller number of rows.

@@ -17,7 +17,8 @@ void turn(const T *from, int64_t from_row, int64_t rows, int64_t columns, float 
     constexpr DType type = sizeof(T) == sizeof(float) ? DType::f32 : DType::bf16;
     int64_t i = 0;
     for (; i + 4 <= rows; i += 4) {
-        for (int64_t r = i + rows_ahead; r < std::min(rows, i + rows_ahead + 4); ++r) fetch(type, from, r * from_row, columns);
+        for (int64_t r = i + rows_ahead; r < std::min(rows, i + rows_ahead + 4); ++r)
+            fetch(type, from, r * from_row, columns);
         turn_four(from + i * from_row, from_row, columns, to + i, to_row);
     }
     for (; i < rows; ++i)
@@ -41,8 +42,8 @@ HWY_EXPORT(turn_f32);
 HWY_EXPORT(turn_bf16);
 }  // namespace
 
-void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns, float *to,
-          int64_t to_row) {
+void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns,
+          int64_t padded_columns, float *to, int64_t to_row) {
     const int64_t first = m.offset + i0 * m.row + j0;
     for (int64_t i = 0; i < rows; ++i) {
         if (i + rows_ahead < rows) fetch(m.type, m.base, first + (i + rows_ahead) * m.row, columns);
@@ -52,8 +53,8 @@ void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_
     for (int64_t i = rows; i < padded_rows; ++i) std::fill_n(to + i * to_row, padded_columns, 0.0f);
 }
 
-void pack_transposed(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns,
-                     float *to, int64_t to_row) {
+void pack_transposed(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns,
+                     int64_t padded_columns, float *to, int64_t to_row) {
     const int64_t first = m.offset + i0 * m.row + j0;
     if (m.type == DType::f32)
         HWY_DYNAMIC_DISPATCH(turn_f32)(static_cast<const float *>(m.base) + first, m.row, rows, columns, to, to_row);

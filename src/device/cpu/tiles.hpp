@@ -20,10 +20,10 @@ inline void fetch_ahead(const Matrix &m, int64_t row, int64_t end, int64_t colum
 }
 
 // to[i * to_row + j] = m(i0 + i, j0 + j) for i < rows, j < columns, and 0 up to padded_rows and padded_columns.
-void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns, float *to,
-          int64_t to_row);
+void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns,
+          int64_t padded_columns, float *to, int64_t to_row);
 // The same transposed: to[j * to_row + i]; rows and columns are those of m.
-void pack_transposed(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns, int64_t padded_columns,
-                     float *to, int64_t to_row);
+void pack_transposed(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns,
+                     int64_t padded_columns, float *to, int64_t to_row);
 
 }  // namespace mdlm::cpu

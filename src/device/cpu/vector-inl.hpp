@@ -1,4 +1,5 @@
-// What the kernels do with one vector of floats. Included by files that Highway compiles for several targets, once for each.
+// What the kernels do with one vector of floats. Included by files that Highway compiles for several targets, once for
+// each.
 #include <cstring>
 
 #include "hwy/cache_control.h"
@@ -27,7 +28,8 @@ HWY_INLINE V broadcast(float x) { return hn::Set(Floats(), x); }
 HWY_INLINE V load(const float *from) { return hn::LoadU(Floats(), from); }
 HWY_INLINE void store(V v, float *to) { hn::StoreU(v, Floats(), to); }
 HWY_INLINE V load(const bf16 *from) {
-    return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Bits(), hn::LoadU(Halves(), reinterpret_cast<const uint16_t *>(from)))));
+    return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(
+                                     Bits(), hn::LoadU(Halves(), reinterpret_cast<const uint16_t *>(from)))));
 }
 // Rounds to nearest even; a NaN stays one.
 HWY_INLINE void store(V v, bf16 *to) {
@@ -65,8 +67,9 @@ HWY_INLINE void vectors(int64_t n, const Body &body) {
     if (i < n) body(i, n - i);
 }
 
-// e^x to 2 units in the last place. Below -87.336 (2^-126) it is 0, above 88.376 (2^127.5) infinity. Reduction by ln 2 in two parts, then
-// the series of e^r for |r| <= ln(2) / 2. A NaN stays one: comparisons decide, since Max and Min drop it on some instruction sets.
+// e^x to 2 units in the last place. Below -87.336 (2^-126) it is 0, above 88.376 (2^127.5) infinity. Reduction by ln 2
+// in two parts, then the series of e^r for |r| <= ln(2) / 2. A NaN stays one: comparisons decide, since Max and Min
+// drop it on some instruction sets.
 HWY_INLINE V exp_of(V x) {
     const Floats d;
     const Bits bits;
@@ -80,17 +83,19 @@ HWY_INLINE V exp_of(V x) {
     p = hn::MulAdd(p, r, broadcast(0.5f));
     p = hn::MulAdd(p, r, broadcast(1.0f));
     p = hn::MulAdd(p, r, broadcast(1.0f));
-    const auto power = hn::ShiftLeft<23>(hn::Add(hn::Sub(hn::BitCast(bits, t), hn::BitCast(bits, shift)), hn::Set(bits, 127u)));
+    const auto power =
+        hn::ShiftLeft<23>(hn::Add(hn::Sub(hn::BitCast(bits, t), hn::BitCast(bits, shift)), hn::Set(bits, 127u)));
     const V e = hn::IfThenElse(hn::Lt(broadcast(88.376f), x), hn::Inf(d), hn::Mul(p, hn::BitCast(d, power)));
     return hn::IfThenZeroElse(hn::Lt(x, broadcast(-87.336f)), e);
 }
 
-// 2^x to 1 unit in the last place, for x below 127; exact where x is whole. Below -126 it is 0; a NaN stays one. The polynomial has the least
-// largest relative error on [-1/2, 1/2] of those with constant term 1, by Lawson's iteration.
+// 2^x to 1 unit in the last place, for x below 127; exact where x is whole. Below -126 it is 0; a NaN stays one. The
+// polynomial has the least largest relative error on [-1/2, 1/2] of those with constant term 1, by Lawson's iteration.
 HWY_INLINE V exp2_of(V x) {
     const Floats d;
     const Bits bits;
-    const V shift = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold
+    const V shift =
+        broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold
     const V t = hn::Add(x, shift), r = hn::Sub(x, hn::Sub(t, shift));
     V p = hn::MulAdd(r, broadcast(0.00015353362f), broadcast(0.00133988739f));
     p = hn::MulAdd(p, r, broadcast(0.00961843692f));

@@ -1,10 +1,12 @@
-// Attention whose scores never leave the kernel (Vaswani et al., arXiv 1706.03762; the backward as in Dao et al., "FlashAttention",
-// arXiv 2205.14135, without its tiles). For a query q, over the keys j that it sees, with dropout factors f_j:
+// Attention whose scores never leave the kernel (Vaswani et al., arXiv 1706.03762; the backward as in Dao et al.,
+// "FlashAttention", arXiv 2205.14135, without its tiles). For a query q, over the keys j that it sees, with dropout
+// factors f_j:
 //   s_j = scale q k_j,  p_j = exp(s_j - max s) / sum exp(s - max s),  o = sum f_j p_j v_j
-// Backward finds the largest score again: scores are doubles, and what W can hold of a large one is no use in an exponent.
-// With the gradient do of o:
+// Backward finds the largest score again: scores are doubles, and what W can hold of a large one is no use in an
+// exponent. With the gradient do of o:
 //   dv_j += f_j p_j do,  ds_j = p_j (f_j (do v_j) - do o),  dq = scale sum ds_j k_j,  dk_j += scale ds_j q
-// Workspace: forward one row of seq doubles; backward that, and the sums of dk and dv of one group, [seq, d] doubles each.
+// Workspace: forward one row of seq doubles; backward that, and the sums of dk and dv of one group, [seq, d] doubles
+// each.
 #include <cmath>
 
 #include "device/reference/attention.hpp"
@@ -15,8 +17,8 @@ namespace {
 
 // row[j] = s_j of one query for the keys in [first, last); returns the largest.
 template <class T>
-double scores(const Attention &a, const Heads &q, int64_t query, const Heads &k, int64_t b, int64_t g, int64_t first, int64_t last,
-              double *row) {
+double scores(const Attention &a, const Heads &q, int64_t query, const Heads &k, int64_t b, int64_t g, int64_t first,
+              int64_t last, double *row) {
     double most = -HUGE_VAL;
     for (int64_t j = first; j < last; ++j) {
         row[j] = a.scale * dot<T>(q, query, k, place(k, a.tokens.row(j, b), g, 0), a.d);
@@ -38,11 +40,13 @@ void forward(const AttentionForward &f) {
         for (int64_t j = first; j < last; ++j) total += std::exp(row[j] - most);
         put<Wide<T>>(f.row_max, at, most);
         put<Wide<T>>(f.inverse_sum, at, 1.0 / total);
-        for (int64_t j = first; j < last; ++j) row[j] = std::exp(row[j] - most) / total * a.dropout.factor(uint64_t(drawn + j));
+        for (int64_t j = first; j < last; ++j)
+            row[j] = std::exp(row[j] - most) / total * a.dropout.factor(uint64_t(drawn + j));
         const int64_t to = place(f.context, a.tokens.row(query, b), g, i);
         for (int64_t c = 0; c < a.d; ++c) {
             double o = 0.0;
-            for (int64_t j = first; j < last; ++j) o += row[j] * get<T>(f.v.base, place(f.v, a.tokens.row(j, b), g, 0) + c);
+            for (int64_t j = first; j < last; ++j)
+                o += row[j] * get<T>(f.v.base, place(f.v, a.tokens.row(j, b), g, 0) + c);
             put<T>(f.context.base, to + c, o);
         }
     });
@@ -72,7 +76,8 @@ void backward(const AttentionBackward &f) {
         const int64_t to = place(f.dq, token, g, i);
         for (int64_t c = 0; c < a.d; ++c) {
             double dq = 0.0;
-            for (int64_t j = first; j < last; ++j) dq += row[j] * get<T>(f.k.base, place(f.k, a.tokens.row(j, b), g, 0) + c);
+            for (int64_t j = first; j < last; ++j)
+                dq += row[j] * get<T>(f.k.base, place(f.k, a.tokens.row(j, b), g, 0) + c);
             put<T>(f.dq.base, to + c, a.scale * dq);
         }
     };

@@ -1,5 +1,5 @@
-// Attention in steps, whose scores and probabilities [b, heads, s, s] are tensors (Vaswani et al., arXiv 1706.03762). For a query q,
-// over the keys j that it sees, with dropout factors f_j:
+// Attention in steps, whose scores and probabilities [b, heads, s, s] are tensors (Vaswani et al., arXiv 1706.03762).
+// For a query q, over the keys j that it sees, with dropout factors f_j:
 //   s_j = scale q k_j,  p_j = exp(s_j) / sum exp(s),  o = sum f_j p_j v_j
 //   dp_j = f_j (do v_j),  dv_j += f_j p_j do
 //   ds_j = p_j (dp_j - sum p dp)
@@ -17,7 +17,8 @@ namespace {
 template <class T, class Value>
 void put_row(const Attention &a, void *to, int64_t row, int64_t query, double outside, Value &&value) {
     const int64_t first = a.mask.first(query), last = a.mask.last(query);
-    for (int64_t j = 0; j < a.tokens.seq; ++j) put<T>(to, row * a.tokens.seq + j, j >= first && j < last ? value(j) : outside);
+    for (int64_t j = 0; j < a.tokens.seq; ++j)
+        put<T>(to, row * a.tokens.seq + j, j >= first && j < last ? value(j) : outside);
 }
 
 template <class T>
@@ -61,7 +62,8 @@ void context_backward(const AttnContextBackward &f) {
         for (int64_t g = 0; g < a.groups; ++g) {
             if (f.dv.base != nullptr) dv.clear();
             each_query(a, b, g, [&](int64_t, int64_t, int64_t i, int64_t query) {
-                const int64_t row = score_row(a, b, g, i, query), dout = place(f.dcontext, a.tokens.row(query, b), g, i);
+                const int64_t row = score_row(a, b, g, i, query),
+                              dout = place(f.dcontext, a.tokens.row(query, b), g, i);
                 const int64_t drawn = dropout_row(a, b, g, i, query);
                 const auto factor = [&](int64_t j) { return double(a.dropout.factor(uint64_t(drawn + j))); };
                 for (int64_t j = a.mask.first(query); f.dv.base != nullptr && j < a.mask.last(query); ++j) {
@@ -105,7 +107,8 @@ void scores_backward(const AttnScoresBackward &f) {
                 for (int64_t j = first; j < last; ++j) dk.add<T>(j, a.scale * ds(j), f.q, q);
                 for (int64_t c = 0; c < a.d; ++c) {
                     double dq = 0.0;
-                    for (int64_t j = first; j < last; ++j) dq += ds(j) * get<T>(f.k.base, place(f.k, a.tokens.row(j, b), g, 0) + c);
+                    for (int64_t j = first; j < last; ++j)
+                        dq += ds(j) * get<T>(f.k.base, place(f.k, a.tokens.row(j, b), g, 0) + c);
                     put<T>(f.dq.base, to + c, a.scale * dq);
                 }
             });

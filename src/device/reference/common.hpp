@@ -1,4 +1,5 @@
-// What the reference kernels share: every element is read as double, computed in double and rounded once when it is written.
+// What the reference kernels share: every element is read as double, computed in double and rounded once when it is
+// written.
 #pragma once
 #include <type_traits>
 

@@ -16,7 +16,8 @@ void forward(const NormForward &a) {
         if (a.mean != nullptr) put<W>(a.mean, r, m.mean);
         for (int64_t c = 0; c < a.width; ++c) {
             const double hat = (get<T>(x, c) - m.mean) * m.rstd;
-            put<T>(a.y, r * a.width + c, hat * gamma<T>(a.weight, c, a.zero_centered) + (a.bias != nullptr ? get<T>(a.bias, c) : 0.0));
+            put<T>(a.y, r * a.width + c,
+                   hat * gamma<T>(a.weight, c, a.zero_centered) + (a.bias != nullptr ? get<T>(a.bias, c) : 0.0));
         }
     }
 }
@@ -38,7 +39,8 @@ void backward(const NormBackward &a) {
         if (a.dweight != nullptr) {
             put_gradient<W>(a.dweight, c, sum(a.rows, [&](int64_t r) { return dy(r, c) * hat(r, c); }), a.accumulate);
         }
-        if (a.dbias != nullptr) put_gradient<W>(a.dbias, c, sum(a.rows, [&](int64_t r) { return dy(r, c); }), a.accumulate);
+        if (a.dbias != nullptr)
+            put_gradient<W>(a.dbias, c, sum(a.rows, [&](int64_t r) { return dy(r, c); }), a.accumulate);
     }
     if (a.dx == nullptr) return;
     for (int64_t r = 0; r < a.rows; ++r) {

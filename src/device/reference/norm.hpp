@@ -20,11 +20,16 @@ struct Moments {
 template <class T>
 Moments moments(const T *x, int64_t n, bool rms, double epsilon) {
     const double mean = rms ? 0.0 : sum(n, [&](int64_t c) { return get<T>(x, c); }) / double(n);
-    const double variance = sum(n, [&](int64_t c) { const double v = get<T>(x, c) - mean; return v * v; }) / double(n);
+    const double variance = sum(n,
+                                [&](int64_t c) {
+                                    const double v = get<T>(x, c) - mean;
+                                    return v * v;
+                                }) /
+                            double(n);
     return {mean, 1.0 / std::sqrt(variance + epsilon)};
 }
-// For the backward: as stored, unless rounding took more from x^ than from any float: of a mean that is larger than the row's spread, or of
-// an rstd past the range. Then formed again.
+// For the backward: as stored, unless rounding took more from x^ than from any float: of a mean that is larger than the
+// row's spread, or of an rstd past the range. Then formed again.
 template <class T>
 Moments stored_moments(const void *mean, const void *rstd, int64_t row, const T *x, int64_t n, double epsilon) {
     using W = Wide<T>;

@@ -1,11 +1,14 @@
 // Element by element.
 //   bias_dropout_add: y = residual + f (x + bias),  dx = f dy;  f = dropout's factor (Srivastava et al., JMLR 15, 2014)
-//   gelu(x) = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2 = erfc(-x / sqrt 2) / 2;  gelu' = P(x) + x exp(-x^2 / 2) / sqrt(2 pi)
-//   gelu_tanh(x) = x S, S = (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3);  derivative S + 2 x S (1 - S) u'
-//     (Hendrycks, Gimpel, "Gaussian error linear units", arXiv 1606.08415); 1 + erf and 1 + tanh would cancel for negative x
+//   gelu(x) = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2 = erfc(-x / sqrt 2) / 2;  gelu' = P(x) + x exp(-x^2 / 2) /
+//   sqrt(2 pi) gelu_tanh(x) = x S, S = (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3);
+//   derivative S + 2 x S (1 - S) u'
+//     (Hendrycks, Gimpel, "Gaussian error linear units", arXiv 1606.08415); 1 + erf and 1 + tanh would cancel for
+//     negative x
 //   squared_relu(x) = max(x, 0)^2;  derivative 2 max(x, 0)  (So et al., "Primer", arXiv 2109.08668)
 //   silu(x) = x S(x), S(x) = 1 / (1 + exp(-x));  derivative S (1 + x (1 - S))
-//   swiglu = silu(gate) up,  geglu = gelu_tanh(gate) up  (Shazeer, "GLU variants improve transformer", arXiv 2002.05202)
+//   swiglu = silu(gate) up,  geglu = gelu_tanh(gate) up  (Shazeer, "GLU variants improve transformer", arXiv
+//   2002.05202)
 //     dgate = dm act'(gate) up,  dup = dm act(gate)
 #include <cmath>
 #include <numbers>
@@ -44,7 +47,8 @@ bool gated(mdlm_activation kind) { return kind == MDLM_ACT_SWIGLU || kind == MDL
 
 ValueAndSlope apply(mdlm_activation kind, double x) {
     // The formulas' limits, which all of them have reached; they give infinity times 0 there.
-    if (kind != MDLM_ACT_SQUARED_RELU && std::fabs(x) > 1000.0) return x > 0.0 ? ValueAndSlope{x, 1.0} : ValueAndSlope{0.0, 0.0};
+    if (kind != MDLM_ACT_SQUARED_RELU && std::fabs(x) > 1000.0)
+        return x > 0.0 ? ValueAndSlope{x, 1.0} : ValueAndSlope{0.0, 0.0};
     switch (kind) {
     case MDLM_ACT_GELU: return gelu(x);
     case MDLM_ACT_GELU_TANH:

@@ -1,6 +1,8 @@
-// The norm of each query and key head (formulas: norm.hpp), then the rotary embedding (Su et al., "RoFormer", arXiv 2104.09864).
+// The norm of each query and key head (formulas: norm.hpp), then the rotary embedding (Su et al., "RoFormer", arXiv
+// 2104.09864).
 //
-// Pair p of a head's first rotary_dim channels is (p, p + rotary_dim / 2), or (2p, 2p + 1) when interleaved. At position t:
+// Pair p of a head's first rotary_dim channels is (p, p + rotary_dim / 2), or (2p, 2p + 1) when interleaved. At
+// position t:
 //   (a, b) -> (a cos - b sin, b cos + a sin),  cos and sin from row t, column p of the tables;  other channels pass
 // The gradient turns back: (da, db) -> (da cos + db sin, db cos - da sin), and then goes through the norm.
 #include "device/reference/families.hpp"
@@ -26,7 +28,8 @@ void each_head(const QkNormRope &a, const Kind &kind, Body &&body) {
         for (int64_t b = 0; b < a.tokens.batch; ++b) {
             const int64_t row = a.tokens.row(s, b);
             for (int64_t g = 0; g < a.groups; ++g) {
-                for (int64_t i = 0; i < kind.per_group; ++i) body(s, row, g, i, (row * a.groups + g) * kind.per_group + i);
+                for (int64_t i = 0; i < kind.per_group; ++i)
+                    body(s, row, g, i, (row * a.groups + g) * kind.per_group + i);
             }
         }
     }
@@ -58,19 +61,23 @@ void forward(const QkNormRope &a, const Kind &kind, const Heads &out) {
             const double bias = kind.bias != nullptr ? get<T>(kind.bias, c) : 0.0;
             return (get<T>(x, c) - m.mean) * m.rstd * gamma<T>(kind.weight, c, a.zero_centered) + bias;
         };
-        for (int64_t c = 0; c < a.d; ++c) put<T>(out.base, place(out, row, g, i) + c, turned<W>(a, a.mask.position(s), c, 1.0, normed));
+        for (int64_t c = 0; c < a.d; ++c)
+            put<T>(out.base, place(out, row, g, i) + c, turned<W>(a, a.mask.position(s), c, 1.0, normed));
     });
 }
 
 template <class T>
-void backward(const QkNormRopeBackward &b, const Kind &kind, const Heads &dout, const Heads &din, void *dweight, void *dbias) {
+void backward(const QkNormRopeBackward &b, const Kind &kind, const Heads &dout, const Heads &din, void *dweight,
+              void *dbias) {
     using W = Wide<T>;
     const QkNormRope &a = b.forward;
     const auto dnormed = [&](int64_t s, int64_t row, int64_t g, int64_t i, int64_t c) {
-        return turned<W>(a, a.mask.position(s), c, -1.0, [&](int64_t o) { return get<T>(dout.base, place(dout, row, g, i) + o); });
+        return turned<W>(a, a.mask.position(s), c, -1.0,
+                         [&](int64_t o) { return get<T>(dout.base, place(dout, row, g, i) + o); });
     };
     const auto moments_of = [&](int64_t row, int64_t g, int64_t i, int64_t index) {
-        return stored_moments(kind.mean, kind.rstd, index, static_cast<const T *>(kind.in.base) + place(kind.in, row, g, i), a.d, a.epsilon);
+        return stored_moments(kind.mean, kind.rstd, index,
+                              static_cast<const T *>(kind.in.base) + place(kind.in, row, g, i), a.d, a.epsilon);
     };
     const auto hat = [&](int64_t row, int64_t g, int64_t i, int64_t index, int64_t c) {
         const Moments m = moments_of(row, g, i, index);
@@ -92,7 +99,9 @@ void backward(const QkNormRopeBackward &b, const Kind &kind, const Heads &dout, 
             for (int64_t c = 0; c < a.d; ++c) put<T>(din.base, to + c, dnormed(s, row, g, i, c));
             return;
         }
-        const auto gradient = [&](int64_t c) { return dnormed(s, row, g, i, c) * gamma<T>(kind.weight, c, a.zero_centered); };
+        const auto gradient = [&](int64_t c) {
+            return dnormed(s, row, g, i, c) * gamma<T>(kind.weight, c, a.zero_centered);
+        };
         const auto x = [&](int64_t c) { return hat(row, g, i, index, c); };
         const GradientMeans mean = gradient_means(a.d, a.rms, gradient, x);
         const double rstd = moments_of(row, g, i, index).rstd;

@@ -48,7 +48,8 @@ std::vector<Setting> budget_settings(const Options &o) {
     const auto least = static_cast<int64_t>(plan_of(o, planner).cost.minimum_budget_bytes);
     for (const int64_t percent : o.budgets) {
         planner.percent = percent;
-        planner.budget = planner.config.memory_budget = least + static_cast<int64_t>(static_cast<__int128>(most - least) * percent / 100);
+        planner.budget = planner.config.memory_budget =
+            least + static_cast<int64_t>(static_cast<__int128>(most - least) * percent / 100);
         planner.name = textf("planner, %lld %%", static_cast<long long>(percent));
         all.push_back(planner);
         for (int64_t n = 1; n <= o.config.num_layers; ++n) {
@@ -71,7 +72,8 @@ std::vector<BudgetRow> budget_rows(const Measurement &measurement) {
         const Measured &m = measurement.settings[i];
         if (m.setting.percent == 0) continue;
         BudgetRow row{i, predicted_extra(m.cost), spread_of_extra(m), false, 0, {}};
-        if (m.setting.config.memory_budget != 0 && i + 1 < measurement.settings.size() && measurement.settings[i + 1].setting.budget == m.setting.budget) {
+        if (m.setting.config.memory_budget != 0 && i + 1 < measurement.settings.size() &&
+            measurement.settings[i + 1].setting.budget == m.setting.budget) {
             const Measured &rival = measurement.settings[i + 1];
             row.has_rival = true;
             row.predicted_ratio = row.predicted / predicted_extra(rival.cost);

@@ -1,4 +1,5 @@
-// The planner's plans against full/block in the same bytes: what either adds to a step, predicted and measured within the steps.
+// The planner's plans against full/block in the same bytes: what either adds to a step, predicted and measured within
+// the steps.
 #pragma once
 #include <vector>
 
@@ -7,10 +8,10 @@
 namespace mdlm::tools::bench {
 
 struct BudgetRow {
-    size_t setting;       // of the measurement
-    double predicted;     // extra over forward and backward, by the device table
-    Spread extra;         // the same, measured within each step
-    bool has_rival;       // full/block at the same budget; for the planner only
+    size_t setting;          // of the measurement
+    double predicted;        // extra over forward and backward, by the device table
+    Spread extra;            // the same, measured within each step
+    bool has_rival;          // full/block at the same budget; for the planner only
     double predicted_ratio;  // extra over the rival's
     Spread ratio;            // measured, within a repeat
 };

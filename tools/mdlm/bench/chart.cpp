@@ -55,10 +55,11 @@ public:
     }
 
     std::string text() {
-        out_ = textf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
-                     "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"%.0f\">\n"
-                     "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-                     width, height, width, height, text_size);
+        out_ =
+            textf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
+                  "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"%.0f\">\n"
+                  "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+                  width, height, width, height, text_size);
         write(left, 28, c_.title, "start", "font-size=\"17\" font-weight=\"bold\"");
         write(left, 48, c_.subtitle, "start", "fill=\"#555\"");
         axes();
@@ -77,10 +78,12 @@ private:
     double y(double value) const { return height - bottom - (height - top - bottom) * value / y_most_; }
 
     void write(double at_x, double at_y, const std::string &text, const char *anchor, const char *more = "") {
-        out_ += textf("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>%s</text>\n", at_x, at_y, anchor, more, escaped(text).c_str());
+        out_ += textf("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>%s</text>\n", at_x, at_y, anchor, more,
+                      escaped(text).c_str());
     }
     void rule(double x0, double y0, double x1, double y1, const char *colour, const char *more = "") {
-        out_ += textf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" %s/>\n", x0, y0, x1, y1, colour, more);
+        out_ += textf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" %s/>\n", x0, y0, x1, y1,
+                      colour, more);
     }
 
     void axes() {
@@ -94,7 +97,8 @@ private:
             write(x(value), base + 20, textf("%g", value), "middle");
         };
         if (c_.log_x) std::for_each(at_.begin(), at_.end(), tick);
-        else for (int i = 0; i * x_step_ <= x_most_ * (1 + 1e-9); ++i) tick(i * x_step_);
+        else
+            for (int i = 0; i * x_step_ <= x_most_ * (1 + 1e-9); ++i) tick(i * x_step_);
         rule(left, top, left, base, "#333");
         write((left + width - right) / 2, base + 42, c_.x_label, "middle");
         const std::string turned = textf("transform=\"rotate(-90 22 %.1f)\"", (top + base) / 2);
@@ -104,17 +108,20 @@ private:
     void series(const Series &s) {
         if (s.line) {
             std::string points;
-            for (const ChartPoint &p : s.points) points += textf("%s%.1f,%.1f", points.empty() ? "" : " ", x(p.x), y(p.y));
+            for (const ChartPoint &p : s.points)
+                points += textf("%s%.1f,%.1f", points.empty() ? "" : " ", x(p.x), y(p.y));
             out_ += textf("<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" %spoints=\"%s\"/>\n", s.colour,
                           s.dashed ? "stroke-dasharray=\"6 4\" " : "", points.c_str());
         }
         for (const ChartPoint &p : s.points) {
-            if (s.dots) out_ += textf("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x(p.x), y(p.y), s.colour);
+            if (s.dots)
+                out_ += textf("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x(p.x), y(p.y), s.colour);
             taken_.push_back({x(p.x) - 5, y(p.y) - 5, x(p.x) + 5, y(p.y) + 5});
         }
     }
 
-    // Each label goes to the nearest place beside its point that nothing else has, with a thin line to it where that is far.
+    // Each label goes to the nearest place beside its point that nothing else has, with a thin line to it where that is
+    // far.
     void labels() {
         for (const Series &s : c_.series)
             for (const ChartPoint &p : s.points)
@@ -123,13 +130,23 @@ private:
     void label(double px, double py, const std::string &text) {
         const double w = letter * static_cast<double>(text.size());
         for (double away = 8; away < 200; away += 7)
-            for (const auto &[dx, dy] : {std::pair{1.0, 0.0}, {-1.0, 0.0}, {0.7, -0.7}, {0.7, 0.7}, {-0.7, -0.7}, {-0.7, 0.7}, {0.0, -1.0}, {0.0, 1.0}}) {
+            for (const auto &[dx, dy] : {std::pair{1.0, 0.0},
+                                         {-1.0, 0.0},
+                                         {0.7, -0.7},
+                                         {0.7, 0.7},
+                                         {-0.7, -0.7},
+                                         {-0.7, 0.7},
+                                         {0.0, -1.0},
+                                         {0.0, 1.0}}) {
                 const double cx = px + away * dx + (dx > 0 ? w / 2 : dx < 0 ? -w / 2 : 0), cy = py + away * dy;
                 const Box box{cx - w / 2, cy - text_size / 2, cx + w / 2, cy + text_size / 2};
                 if (box.x0 < left || box.x1 > width - 4 || box.y0 < top || box.y1 > height - bottom) continue;
-                if (std::any_of(taken_.begin(), taken_.end(), [&](const Box &other) { return box.meets(other); })) continue;
+                if (std::any_of(taken_.begin(), taken_.end(), [&](const Box &other) { return box.meets(other); }))
+                    continue;
                 taken_.push_back(box);
-                if (away > 20) rule(px, py, std::clamp(px, box.x0, box.x1), std::clamp(py, box.y0, box.y1), "#999", "stroke-width=\"0.7\"");
+                if (away > 20)
+                    rule(px, py, std::clamp(px, box.x0, box.x1), std::clamp(py, box.y0, box.y1), "#999",
+                         "stroke-width=\"0.7\"");
                 return write(cx, cy + 0.35 * text_size, text, "middle");
             }
     }
@@ -138,8 +155,11 @@ private:
         double at = left;
         for (const Series &s : c_.series) {
             const double base = height - 22;
-            if (s.line) rule(at, base - 4, at + 28, base - 4, s.colour, s.dashed ? "stroke-width=\"2\" stroke-dasharray=\"6 4\"" : "stroke-width=\"2\"");
-            if (s.dots) out_ += textf("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", at + 14, base - 4, s.colour);
+            if (s.line)
+                rule(at, base - 4, at + 28, base - 4, s.colour,
+                     s.dashed ? "stroke-width=\"2\" stroke-dasharray=\"6 4\"" : "stroke-width=\"2\"");
+            if (s.dots)
+                out_ += textf("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", at + 14, base - 4, s.colour);
             write(at + 36, base, s.name, "start");
             at += 60 + letter * static_cast<double>(s.name.size());
         }

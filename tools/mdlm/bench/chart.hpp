@@ -11,7 +11,7 @@ struct ChartPoint {
 };
 
 struct Series {
-    std::string name;    // in the legend
+    std::string name;  // in the legend
     const char *colour = "#1f5fa8";
     bool line = true, dashed = false, dots = true;
     std::vector<ChartPoint> points;

@@ -16,7 +16,8 @@ std::vector<CurvePoint> curve_of(const Options &o, const std::vector<Measured> &
         const Figures f = figures_of(m, nullptr, {});
         const auto tokens = static_cast<double>(m.setting.seq_length * m.setting.micro_batch_size);
         const auto ranks = static_cast<double>(m.setting.config.tensor_model_parallel_size);
-        const double replayed = ranks * work_of(m.steps.front().ops, f.visible, MDLM_PHASE_REPLAY).matmul_flops, flops = f.model_flops + replayed;
+        const double replayed = ranks * work_of(m.steps.front().ops, f.visible, MDLM_PHASE_REPLAY).matmul_flops,
+                     flops = f.model_flops + replayed;
         CurvePoint p;
         p.at = o.curve == Curve::seq_length ? m.setting.seq_length : m.setting.micro_batch_size;
         p.us_per_token = 1e3 * f.total_ms / tokens;

@@ -58,7 +58,8 @@ Spread spread(std::vector<double> values) {
 double extra_share(const Step &step) {
     int64_t extra = 0, rest = 0;
     for (const auto &[key, total] : step.ops) {
-        const bool moved = key.op == "gather_input" || key.op == "shard_input" || key.op == "to_host" || key.op == "from_host";
+        const bool moved =
+            key.op == "gather_input" || key.op == "shard_input" || key.op == "to_host" || key.op == "from_host";
         (moved || key.phase == MDLM_PHASE_REPLAY ? extra : rest) += total.ns;
     }
     return static_cast<double>(extra) / static_cast<double>(rest);
@@ -80,7 +81,8 @@ double visible_share(const mdlm_config &c, int64_t s) {
     for (int64_t i = 0; i < s; ++i) {
         int64_t first = 0, end = s;
         if (c.attention_mask_type == MDLM_MASK_CAUSAL) end = i + 1;
-        if (c.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL) end = std::min(end, (i / c.mask_block_size + 1) * c.mask_block_size);
+        if (c.attention_mask_type == MDLM_MASK_BLOCK_CAUSAL)
+            end = std::min(end, (i / c.mask_block_size + 1) * c.mask_block_size);
         if (c.window_left >= 0) first = std::max(first, i - c.window_left);
         if (c.window_right >= 0) end = std::min(end, i + c.window_right + 1);
         pairs += static_cast<double>(end - first);
@@ -115,7 +117,8 @@ Peak peak_of(const std::vector<Measured> &settings, bool one_rank) {
 }
 
 bool is_collective(const std::string &op) {
-    return op == "all_reduce" || op == "all_gather" || op == "reduce_scatter" || op == "all_reduce_gradients" || op == "gather_input";
+    return op == "all_reduce" || op == "all_gather" || op == "reduce_scatter" || op == "all_reduce_gradients" ||
+           op == "gather_input";
 }
 
 const Measured *baseline_of(const std::vector<Measured> &settings, bool one_rank) {
@@ -140,19 +143,22 @@ Figures figures_of(const Measured &m, const Measured *baseline, const Peak &peak
     f.extra = spread_of_extra(m);
     f.overhead_spread = f.against_spread = {unknown, unknown, unknown};
     if (one_rank != nullptr)
-        f.against_spread = spread(each_repeat(
-            m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / static_cast<double>(one_rank->steps[r].total_ns()) - 1; }));
+        f.against_spread = spread(each_repeat(m, [&](size_t r) {
+            return static_cast<double>(m.steps[r].total_ns()) / static_cast<double>(one_rank->steps[r].total_ns()) - 1;
+        }));
     f.against_one_rank = f.against_spread.middle;
     f.predicted_overhead = unknown;
     if (baseline != nullptr) {
         const auto base = [&](size_t r) { return static_cast<double>(baseline->steps[r].total_ns()); };
-        f.overhead_spread = spread(each_repeat(m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / base(r) - 1; }));
+        f.overhead_spread =
+            spread(each_repeat(m, [&](size_t r) { return static_cast<double>(m.steps[r].total_ns()) / base(r) - 1; }));
         f.predicted_overhead = median_over(m, [&](size_t r) { return predicted_replay_ns(m.steps[r].ops) / base(r); });
     }
     f.overhead = f.overhead_spread.middle;
     f.visible = visible_share(m.setting.config, m.setting.seq_length);
     const OpTotals &ops = m.steps.front().ops;  // their work is the same in each repeat
-    const Work forward = work_of(ops, f.visible, MDLM_PHASE_FORWARD), backward = work_of(ops, f.visible, MDLM_PHASE_BACKWARD),
+    const Work forward = work_of(ops, f.visible, MDLM_PHASE_FORWARD),
+               backward = work_of(ops, f.visible, MDLM_PHASE_BACKWARD),
                replay = work_of(ops, f.visible, MDLM_PHASE_REPLAY);
     const double seconds = 1e-3 * f.total_ms;
     f.tokens_per_s = static_cast<double>(m.setting.seq_length * m.setting.micro_batch_size) / seconds;

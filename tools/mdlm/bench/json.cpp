@@ -10,30 +10,51 @@ namespace {
 using Json = nlohmann::ordered_json;  // figures that are not numbers become null
 
 Json op_json(const OpKey &op) {
-    return {{"op", op.op}, {"tensor", op.tensor}, {"phase", name_of(op.phase)}, {"work", name_of_work(op.work)}, {"m", op.m}, {"n", op.n}, {"k", op.k}};
+    return {{"op", op.op},
+            {"tensor", op.tensor},
+            {"phase", name_of(op.phase)},
+            {"work", name_of_work(op.work)},
+            {"m", op.m},
+            {"n", op.n},
+            {"k", op.k}};
 }
 
 Json memory_json(const mdlm_memory &m) {
-    return {{"peak_bytes", m.peak_bytes}, {"fixed_bytes", m.fixed_bytes}, {"saved_bytes", m.saved_bytes}, {"scratch_bytes", m.scratch_bytes},
-            {"host_bytes", m.host_bytes}, {"parameter_bytes", m.parameter_bytes}, {"gradient_bytes", m.gradient_bytes}};
+    return {{"peak_bytes", m.peak_bytes},        {"fixed_bytes", m.fixed_bytes}, {"saved_bytes", m.saved_bytes},
+            {"scratch_bytes", m.scratch_bytes},  {"host_bytes", m.host_bytes},   {"parameter_bytes", m.parameter_bytes},
+            {"gradient_bytes", m.gradient_bytes}};
 }
 
 Json stats_json(const mdlm_tape_stats &s) {
-    return {{"saved_bytes", s.saved_bytes},       {"host_bytes", s.host_bytes},           {"high_water_bytes", s.high_water_bytes},
-            {"forward_ops", s.forward_ops},       {"forward_flops", s.forward_flops},     {"backward_ops", s.backward_ops},
-            {"backward_flops", s.backward_flops}, {"replayed_ops", s.replayed_ops},       {"replayed_flops", s.replayed_flops},
+    return {{"saved_bytes", s.saved_bytes},
+            {"host_bytes", s.host_bytes},
+            {"high_water_bytes", s.high_water_bytes},
+            {"forward_ops", s.forward_ops},
+            {"forward_flops", s.forward_flops},
+            {"backward_ops", s.backward_ops},
+            {"backward_flops", s.backward_flops},
+            {"replayed_ops", s.replayed_ops},
+            {"replayed_flops", s.replayed_flops},
             {"replayed_matmul_flops", s.replayed_matmul_flops},
-            {"forward_collectives", s.forward_collectives},   {"forward_collective_bytes", s.forward_collective_bytes},
-            {"backward_collectives", s.backward_collectives}, {"backward_collective_bytes", s.backward_collective_bytes},
-            {"replayed_collectives", s.replayed_collectives}, {"replayed_collective_bytes", s.replayed_collective_bytes},
-            {"gradient_collectives", s.gradient_collectives}, {"gradient_collective_bytes", s.gradient_collective_bytes}};
+            {"forward_collectives", s.forward_collectives},
+            {"forward_collective_bytes", s.forward_collective_bytes},
+            {"backward_collectives", s.backward_collectives},
+            {"backward_collective_bytes", s.backward_collective_bytes},
+            {"replayed_collectives", s.replayed_collectives},
+            {"replayed_collective_bytes", s.replayed_collective_bytes},
+            {"gradient_collectives", s.gradient_collectives},
+            {"gradient_collective_bytes", s.gradient_collective_bytes}};
 }
 
 Json profile_json(const Profile &profile) {
     Json rows = Json::array();
     for (const ProfileRow &row : profile.rows) {
         Json one = op_json(row.op);
-        one.update({{"calls", row.calls}, {"ms", row.ms}, {"share", row.share}, {"flops_per_s", row.flops_per_s}, {"bytes_per_s", row.bytes_per_s}});
+        one.update({{"calls", row.calls},
+                    {"ms", row.ms},
+                    {"share", row.share},
+                    {"flops_per_s", row.flops_per_s},
+                    {"bytes_per_s", row.bytes_per_s}});
         rows.push_back(std::move(one));
     }
     return {{"ops", std::move(rows)}, {"between_ms", profile.between_ms}, {"between_share", profile.between_share}};
@@ -91,21 +112,26 @@ Json setting_json(const Report &r, size_t i) {
 }  // namespace
 
 std::string json_of(const Report &r) {
-    Json all = {{"version", mdlm_version()},
-                {"device", r.measurement.device},
-                {"shape", shape_text(r)},
-                {"dtype", dtype_name(r.options.config.params_dtype)},
-                {"tensor_model_parallel_size", r.options.config.tensor_model_parallel_size},
-                {"sequence_parallel", r.options.config.sequence_parallel != 0},
-                {"ranks_are", r.measurement.ranks == 1 ? "one" : r.measurement.processes ? "processes" : "threads"},
-                {"threads_of_each_rank", r.measurement.threads_each},
-                {"repeats", r.options.repeats},
-                {"warmup", r.options.warmup},
-                {"micro_batches", r.options.micro_batches},
-                {"all_alive", r.measurement.all_alive},
-                {"peak", {{"flops_per_s", r.peak.flops_per_s}, {"setting", r.peak.setting}, {"matmul", op_json(r.peak.op)}}}};
+    Json all = {
+        {"version", mdlm_version()},
+        {"device", r.measurement.device},
+        {"shape", shape_text(r)},
+        {"dtype", dtype_name(r.options.config.params_dtype)},
+        {"tensor_model_parallel_size", r.options.config.tensor_model_parallel_size},
+        {"sequence_parallel", r.options.config.sequence_parallel != 0},
+        {"ranks_are", r.measurement.ranks == 1  ? "one"
+                      : r.measurement.processes ? "processes"
+                                                : "threads"},
+        {"threads_of_each_rank", r.measurement.threads_each},
+        {"repeats", r.options.repeats},
+        {"warmup", r.options.warmup},
+        {"micro_batches", r.options.micro_batches},
+        {"all_alive", r.measurement.all_alive},
+        {"peak", {{"flops_per_s", r.peak.flops_per_s}, {"setting", r.peak.setting}, {"matmul", op_json(r.peak.op)}}}};
     if (r.options.against_one_rank)
-        all["one_rank_peak"] = {{"flops_per_s", r.one_rank_peak.flops_per_s}, {"setting", r.one_rank_peak.setting}, {"matmul", op_json(r.one_rank_peak.op)}};
+        all["one_rank_peak"] = {{"flops_per_s", r.one_rank_peak.flops_per_s},
+                                {"setting", r.one_rank_peak.setting},
+                                {"matmul", op_json(r.one_rank_peak.op)}};
     Json settings = Json::array();
     for (size_t i = 0; i < r.figures.size(); ++i) settings.push_back(setting_json(r, i));
     all["settings"] = std::move(settings);
@@ -113,10 +139,13 @@ std::string json_of(const Report &r) {
         Json rows = Json::array();
         for (const BudgetRow &b : r.budgets) {
             const Setting &s = r.measurement.settings[b.setting].setting;
-            Json row = {{"percent", s.percent}, {"budget_bytes", s.budget}, {"setting", s.name}, {"predicted_extra", b.predicted}, {"extra", b.extra.middle},
-                        {"extra_quartiles", {b.extra.low, b.extra.high}}};
+            Json row = {{"percent", s.percent},    {"budget_bytes", s.budget},
+                        {"setting", s.name},       {"predicted_extra", b.predicted},
+                        {"extra", b.extra.middle}, {"extra_quartiles", {b.extra.low, b.extra.high}}};
             if (b.has_rival)
-                row.update({{"predicted_ratio", b.predicted_ratio}, {"ratio", b.ratio.middle}, {"ratio_quartiles", {b.ratio.low, b.ratio.high}}});
+                row.update({{"predicted_ratio", b.predicted_ratio},
+                            {"ratio", b.ratio.middle},
+                            {"ratio_quartiles", {b.ratio.low, b.ratio.high}}});
             rows.push_back(std::move(row));
         }
         all["budgets"] = std::move(rows);
@@ -124,9 +153,13 @@ std::string json_of(const Report &r) {
     if (!r.curve.empty()) {
         Json points = Json::array();
         for (const CurvePoint &p : r.curve)
-            points.push_back({{"at", p.at}, {"us_per_token", p.us_per_token}, {"predicted_us_per_token", p.predicted_us},
-                              {"flops_per_token", p.flops_per_token}, {"step", p.step}});
-        all["curve"] = {{"by", name_of(r.options.curve)}, {"points", std::move(points)}, {"largest_step", largest_step(r.curve)}};
+            points.push_back({{"at", p.at},
+                              {"us_per_token", p.us_per_token},
+                              {"predicted_us_per_token", p.predicted_us},
+                              {"flops_per_token", p.flops_per_token},
+                              {"step", p.step}});
+        all["curve"] = {
+            {"by", name_of(r.options.curve)}, {"points", std::move(points)}, {"largest_step", largest_step(r.curve)}};
     }
     return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

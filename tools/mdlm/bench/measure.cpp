@@ -13,10 +13,13 @@ namespace {
 
 int64_t now() {
     // The clock of mdlm_op_event: steady_clock and the library's are the same one.
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
-void collect(void *payload, const mdlm_op_event *event) { static_cast<std::vector<mdlm_op_event> *>(payload)->push_back(*event); }
+void collect(void *payload, const mdlm_op_event *event) {
+    static_cast<std::vector<mdlm_op_event> *>(payload)->push_back(*event);
+}
 
 OpTotals totals_of(const std::vector<mdlm_op_event> &events) {
     OpTotals totals;
@@ -55,7 +58,8 @@ std::string context_text(mdlm_context *context) {
 // What one rank does.
 class Session {
 public:
-    Session(const Options &o, const std::vector<Setting> &settings, const Progress &progress, const Rank &rank, const Ranks &ranks)
+    Session(const Options &o, const std::vector<Setting> &settings, const Progress &progress, const Rank &rank,
+            const Ranks &ranks)
         : o_(o), progress_(progress), rank_(rank), bytes_(bytes_of(o, settings) * ranks.on_this_host(rank.size)),
           threads_(ranks.threads_each(o.threads, rank.size)), place_(o, settings, threads_, rank.comm, false) {
         result_.device = context_text(place_.context.get());
@@ -90,7 +94,8 @@ public:
 private:
     Place &place_of(const Measured &m) { return m.setting.one_rank ? *alone_ : place_; }
 
-    // A plan for a budget is chosen by what this machine can do, or by what is said of it: on all ranks by the same table.
+    // A plan for a budget is chosen by what this machine can do, or by what is said of it: on all ranks by the same
+    // table.
     void set_table() {
         mdlm_context *context = place_.context.get();
         has_table_ = !o_.device_table.empty() || o_.config.memory_budget != 0 || !o_.budgets.empty();
@@ -157,7 +162,8 @@ private:
         batch.step = static_cast<uint32_t>(round);
         mdlm_backward_options options = MDLM_BACKWARD_OPTIONS_INIT;
         options.overwrite_grads = 1;
-        // An optimizer would have changed the parameters; what the library derives from them is made again within the forward.
+        // An optimizer would have changed the parameters; what the library derives from them is made again within the
+        // forward.
         if (round % o_.micro_batches == 0) must(mdlm_params_changed(r.block.get()));
         events_.clear();
         must(mdlm_context_set_observer(context, collect, &events_));
@@ -195,13 +201,15 @@ private:
 
 }  // namespace
 
-Measurement measure(Ranks &ranks, const Options &options, const std::vector<Setting> &settings, const Progress &progress) {
+Measurement measure(Ranks &ranks, const Options &options, const std::vector<Setting> &settings,
+                    const Progress &progress) {
     const auto size = static_cast<int32_t>(options.config.tensor_model_parallel_size);
     const int32_t together = ranks.threads_each(options.threads, size) * size;
     if (options.against_one_rank && ranks.processes())
         ranks.together([&] {
             if (ranks.leads() && cores() < together)
-                bad("mdlm bench: --against-one-rank: expected %d cores for the process of rank 0, as many as all ranks have threads (mpirun --bind-to "
+                bad("mdlm bench: --against-one-rank: expected %d cores for the process of rank 0, as many as all ranks "
+                    "have threads (mpirun --bind-to "
                     "none), seen %d",
                     together, cores());
         });

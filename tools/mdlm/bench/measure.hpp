@@ -1,5 +1,5 @@
-// Runs settings in turn and takes times: of forward, of backward, and of every op. With several ranks a time ends when all are done; ops, memory and
-// counts are rank 0's.
+// Runs settings in turn and takes times: of forward, of backward, and of every op. With several ranks a time ends when
+// all are done; ops, memory and counts are rank 0's.
 #pragma once
 #include <compare>
 #include <functional>
@@ -48,23 +48,24 @@ struct Measured {
     mdlm_memory memory = MDLM_MEMORY_INIT;
     mdlm_tape_stats stats = MDLM_TAPE_STATS_INIT;
     mdlm_plan_cost cost = MDLM_PLAN_COST_INIT;  // of its plan, by the context's table; 0 where no table was asked for
-    std::vector<Step> steps;  // by repeat: steps[r] of all settings ran one after another
+    std::vector<Step> steps;                    // by repeat: steps[r] of all settings ran one after another
     Timeline last;
 };
 
 struct Measurement {
     std::string device;  // mdlm_context_info
     int32_t ranks = 1;
-    bool processes = false;   // the ranks are processes, not threads of this one
-    int32_t threads_each = 0; // of a rank; 0: of one rank, all cores
+    bool processes = false;    // the ranks are processes, not threads of this one
+    int32_t threads_each = 0;  // of a rank; 0: of one rank, all cores
     bool all_alive = true;
     std::vector<Measured> settings;
     std::unique_ptr<std::set<std::string>> names;  // of tensors
 };
 
-// progress is told before each step, by rank 0: how many are done, of how many, and whose turn it is. Throws Bad for what the library refuses.
-// In processes without rank 0 the result is empty.
+// progress is told before each step, by rank 0: how many are done, of how many, and whose turn it is. Throws Bad for
+// what the library refuses. In processes without rank 0 the result is empty.
 using Progress = std::function<void(int64_t done, int64_t of, const std::string &name)>;
-Measurement measure(Ranks &ranks, const Options &options, const std::vector<Setting> &settings, const Progress &progress);
+Measurement measure(Ranks &ranks, const Options &options, const std::vector<Setting> &settings,
+                    const Progress &progress);
 
 }  // namespace mdlm::tools::bench

@@ -13,7 +13,8 @@ double available_bytes() {
     std::ifstream file("/proc/meminfo");
     for (std::string line; std::getline(file, line);) {
         long long kilobytes = 0;
-        if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kilobytes) == 1) return 1024.0 * static_cast<double>(kilobytes);
+        if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kilobytes) == 1)
+            return 1024.0 * static_cast<double>(kilobytes);
     }
     return std::numeric_limits<double>::infinity();
 }
@@ -26,7 +27,8 @@ mdlm_shape shape_of(const Setting &setting) {
 }
 
 void refuse(const Setting &setting, mdlm_status status) {
-    if (status != MDLM_OK) bad("mdlm bench: %s: %s: %s", setting.name.c_str(), mdlm_status_name(status), mdlm_last_error());
+    if (status != MDLM_OK)
+        bad("mdlm bench: %s: %s: %s", setting.name.c_str(), mdlm_status_name(status), mdlm_last_error());
 }
 
 double bytes_of(const Options &options, const std::vector<Setting> &settings) {
@@ -62,7 +64,8 @@ Shared::Shared(mdlm_context *context, const std::vector<Setting> &settings, bool
     for (const Setting &s : settings) {
         if (s.one_rank != one_rank) continue;
         const int64_t parts = s.config.sequence_parallel != 0 ? s.config.tensor_model_parallel_size : 1;
-        bytes = std::max(bytes, static_cast<size_t>(s.seq_length / parts * s.micro_batch_size * s.config.hidden_size) * dtype_size(s.config.params_dtype));
+        bytes = std::max(bytes, static_cast<size_t>(s.seq_length / parts * s.micro_batch_size * s.config.hidden_size) *
+                                    dtype_size(s.config.params_dtype));
     }
     for (Piece *piece : {&x_, &y_, &dy_, &dx_}) piece->take(context, bytes);
     const mdlm_dtype type = settings[0].config.params_dtype;
@@ -70,7 +73,8 @@ Shared::Shared(mdlm_context *context, const std::vector<Setting> &settings, bool
     fill(dy_, type, 2, 1e-3);
 }
 
-// Numbers spread evenly in (-scale, scale): a norm comes first, and times depend on no value as long as none is subnormal.
+// Numbers spread evenly in (-scale, scale): a norm comes first, and times depend on no value as long as none is
+// subnormal.
 void Shared::fill(const Piece &piece, mdlm_dtype type, uint64_t seed, double scale) {
     std::vector<std::byte> host(piece.bytes);
     uint64_t state = seed;
@@ -78,7 +82,8 @@ void Shared::fill(const Piece &piece, mdlm_dtype type, uint64_t seed, double sca
         state = state * 6364136223846793005u + 1442695040888963407u;
         store(type, host.data() + at, scale * (static_cast<double>(state >> 40) / (1 << 23) - 1));
     }
-    if (mdlm_context_copy(context_, piece.at, host.data(), host.size()) != MDLM_OK) bad("mdlm bench: %s", mdlm_last_error());
+    if (mdlm_context_copy(context_, piece.at, host.data(), host.size()) != MDLM_OK)
+        bad("mdlm bench: %s", mdlm_last_error());
 }
 
 void Shared::bind(mdlm_block *block, const Setting &setting) {

@@ -19,7 +19,8 @@ double available_bytes();
 
 class Shared {
 public:
-    // Those of the settings that are for one rank, or the others: their parameters are alike. The context outlives this.
+    // Those of the settings that are for one rank, or the others: their parameters are alike. The context outlives
+    // this.
     Shared(mdlm_context *context, const std::vector<Setting> &settings, bool one_rank);
     Shared(const Shared &) = delete;
     // Gives a new block the parameters (with initial values) and the gradients.

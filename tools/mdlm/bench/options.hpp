@@ -22,13 +22,13 @@ struct Options {
     Alive alive = Alive::automatic;
     bool sweep = false, baseline = true, against_one_rank = false, profile = false, json = false;
     Curve curve = Curve::none;
-    std::vector<int64_t> points;  // of the curve
-    std::vector<int64_t> budgets; // percent of what can be saved; the planner against full/block at each
-    std::string svg, trace;       // files; empty: none
+    std::vector<int64_t> points;   // of the curve
+    std::vector<int64_t> budgets;  // percent of what can be saved; the planner against full/block at each
+    std::string svg, trace;        // files; empty: none
 };
 
-// Throws Bad for words that cannot be used. Rules between the settings of the config are the library's to check. Where a launcher has started
-// processes, they are the ranks.
+// Throws Bad for words that cannot be used. Rules between the settings of the config are the library's to check. Where
+// a launcher has started processes, they are the ranks.
 Options parse(const std::vector<std::string> &words);
 
 const char *name_of(Curve curve);

@@ -9,9 +9,11 @@ Chart curve_plot(const Report &r) {
     Chart chart;
     chart.title = std::string("Time per token against ") + name_of(r.options.curve);
     chart.y_label = "microseconds per token, forward and backward";
-    chart.x_label = std::string(name_of(r.options.curve)) + (r.options.curve == Curve::seq_length ? ", at a fixed number of tokens" : "");
+    chart.x_label = std::string(name_of(r.options.curve)) +
+                    (r.options.curve == Curve::seq_length ? ", at a fixed number of tokens" : "");
     chart.log_x = true;
-    Series measured{"measured", "#1f5fa8", true, false, true, {}}, predicted{"from FLOPs, at the median rate", "#c4561a", true, true, false, {}};
+    Series measured{"measured", "#1f5fa8", true, false, true, {}},
+        predicted{"from FLOPs, at the median rate", "#c4561a", true, true, false, {}};
     for (const CurvePoint &p : r.curve) {
         measured.points.push_back({static_cast<double>(p.at), p.us_per_token, ""});
         predicted.points.push_back({static_cast<double>(p.at), p.predicted_us, ""});
@@ -34,7 +36,8 @@ Chart sweep_plot(const Report &r) {
         const mdlm_granularity g = s.config.recompute_granularity;
         Series &series = g == MDLM_RECOMPUTE_SELECTIVE ? selective : g == MDLM_RECOMPUTE_FULL ? full : none;
         const size_t blank = s.name.find(' ');  // the legend has the granularity
-        series.points.push_back({static_cast<double>(r.measurement.settings[i].memory.saved_bytes) / mebi, r.figures[i].total_ms,
+        series.points.push_back({static_cast<double>(r.measurement.settings[i].memory.saved_bytes) / mebi,
+                                 r.figures[i].total_ms,
                                  blank == std::string::npos ? s.name : s.name.substr(blank + 1)});
     }
     chart.series = {none, selective, full};

@@ -10,10 +10,10 @@ const char *name_of(mdlm_phase phase) {
 
 const char *name_of_work(mdlm_work work) {
     switch (work) {
-        case MDLM_WORK_MATMUL: return "matmul";
-        case MDLM_WORK_ATTENTION: return "attention";
-        case MDLM_WORK_TRANSFER: return "transfer";
-        default: return "other";
+    case MDLM_WORK_MATMUL: return "matmul";
+    case MDLM_WORK_ATTENTION: return "attention";
+    case MDLM_WORK_TRANSFER: return "transfer";
+    default: return "other";
     }
 }
 
@@ -43,7 +43,8 @@ Profile profile_of(const Measured &m) {
         row.bytes_per_s = static_cast<double>(first.bytes) / seconds;
         profile.rows.push_back(row);
     }
-    std::stable_sort(profile.rows.begin(), profile.rows.end(), [](const ProfileRow &a, const ProfileRow &b) { return a.ms > b.ms; });
+    std::stable_sort(profile.rows.begin(), profile.rows.end(),
+                     [](const ProfileRow &a, const ProfileRow &b) { return a.ms > b.ms; });
     return profile;
 }
 

@@ -8,14 +8,14 @@ namespace mdlm::tools::bench {
 
 struct ProfileRow {
     OpKey op;
-    double ms = 0;      // of one step: median over the repeats
-    double share = 0;   // of the step
-    uint64_t calls = 0; // in one step
+    double ms = 0;                            // of one step: median over the repeats
+    double share = 0;                         // of the step
+    uint64_t calls = 0;                       // in one step
     double flops_per_s = 0, bytes_per_s = 0;  // attention's FLOPs scaled by the visible share
 };
 
 struct Profile {
-    std::vector<ProfileRow> rows;   // the longest first
+    std::vector<ProfileRow> rows;              // the longest first
     double between_ms = 0, between_share = 0;  // of the step, in no op
 };
 

@@ -12,11 +12,11 @@ namespace mdlm::tools::bench {
 struct Report {
     const Options &options;
     const Measurement &measurement;
-    Peak peak, one_rank_peak;       // the second only with --against-one-rank
-    std::vector<Figures> figures;     // by setting
-    std::vector<Profile> profiles;    // by setting; empty without --profile
-    std::vector<CurvePoint> curve;    // empty without --curve
-    std::vector<BudgetRow> budgets;   // empty without --budgets
+    Peak peak, one_rank_peak;        // the second only with --against-one-rank
+    std::vector<Figures> figures;    // by setting
+    std::vector<Profile> profiles;   // by setting; empty without --profile
+    std::vector<CurvePoint> curve;   // empty without --curve
+    std::vector<BudgetRow> budgets;  // empty without --budgets
 };
 Report report_of(const Options &options, const Measurement &measurement);
 

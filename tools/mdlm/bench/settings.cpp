@@ -47,7 +47,8 @@ void add_one_rank(std::vector<Setting> &all) {
     const size_t grouped = all.size();
     for (size_t i = 0; i < grouped; ++i) {
         Setting one = all[i];
-        one.config.tensor_model_parallel_size = 1, one.config.sequence_parallel = 0, one.config.distribute_saved_activations = 0;
+        one.config.tensor_model_parallel_size = 1, one.config.sequence_parallel = 0,
+        one.config.distribute_saved_activations = 0;
         one.one_rank = true;
         if (all[i].config.distribute_saved_activations != 0) one.name = recompute_name(one.config);
         one.name = "one rank: " + one.name;
@@ -62,13 +63,16 @@ std::vector<Setting> plain_settings_of(const Options &o) {
     if (!o.budgets.empty()) return budget_settings(o);
     std::vector<Setting> all;
     if (o.sweep) {
-        for (const mdlm_config &c : recompute_settings(o.config)) all.push_back({recompute_name(c), c, o.seq_length, o.micro_batch_size});
+        for (const mdlm_config &c : recompute_settings(o.config))
+            all.push_back({recompute_name(c), c, o.seq_length, o.micro_batch_size});
         return all;
     }
     if (o.curve != Curve::none) {
         for (const int64_t point : o.points) {
-            Setting s{textf("%s %lld", name_of(o.curve), static_cast<long long>(point)), o.config, o.seq_length, o.micro_batch_size};
-            if (o.curve == Curve::seq_length) s.seq_length = point, s.micro_batch_size = o.seq_length * o.micro_batch_size / point;
+            Setting s{textf("%s %lld", name_of(o.curve), static_cast<long long>(point)), o.config, o.seq_length,
+                      o.micro_batch_size};
+            if (o.curve == Curve::seq_length)
+                s.seq_length = point, s.micro_batch_size = o.seq_length * o.micro_batch_size / point;
             else s.micro_batch_size = point;
             all.push_back(s);
         }
@@ -83,16 +87,18 @@ std::vector<Setting> plain_settings_of(const Options &o) {
 }  // namespace
 
 bool recomputes(const mdlm_config &c) {
-    return c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.recompute_method != MDLM_METHOD_NONE || c.recompute_num_layers != 0 ||
-           c.recompute_modules != 0 || c.distribute_saved_activations != 0;
+    return c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.recompute_method != MDLM_METHOD_NONE ||
+           c.recompute_num_layers != 0 || c.recompute_modules != 0 || c.distribute_saved_activations != 0;
 }
 
 std::vector<mdlm_config> recompute_settings(const mdlm_config &config) {
     const mdlm_config plain = without_recompute(config);
     std::vector<mdlm_config> all = {plain};
-    const bool rotates = plain.qk_layernorm != 0 || plain.position_embedding_type == MDLM_POSITION_ROPE;  // else nothing to replay there
-    for (const std::string modules : {"mlp_act", "layernorm", "qk_norm_rope", "layernorm,mlp_act", "qk_norm_rope,layernorm,mlp_act", "core_attn",
-                                      "qkv", "qkv,core_attn", "mlp", "layernorm,mlp", "qkv,core_attn,layernorm,mlp"}) {
+    const bool rotates =
+        plain.qk_layernorm != 0 || plain.position_embedding_type == MDLM_POSITION_ROPE;  // else nothing to replay there
+    for (const std::string modules :
+         {"mlp_act", "layernorm", "qk_norm_rope", "layernorm,mlp_act", "qk_norm_rope,layernorm,mlp_act", "core_attn",
+          "qkv", "qkv,core_attn", "mlp", "layernorm,mlp", "qkv,core_attn,layernorm,mlp"}) {
         if (!rotates && modules.find("qk_norm_rope") != std::string::npos) continue;
         mdlm_config c = plain;
         c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE;
@@ -117,7 +123,8 @@ std::vector<mdlm_config> recompute_settings(const mdlm_config &config) {
 std::string recompute_name(const mdlm_config &c) {
     if (c.memory_budget != 0) return "memory_budget " + get(c, "memory_budget");
     std::string name = get(c, "recompute_granularity");
-    if (c.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE) name += " " + (c.recompute_modules != 0 ? get(c, "recompute_modules") : "qkv,core_attn");
+    if (c.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE)
+        name += " " + (c.recompute_modules != 0 ? get(c, "recompute_modules") : "qkv,core_attn");
     if (c.recompute_granularity == MDLM_RECOMPUTE_FULL)
         name += textf(" %s %lld", c.recompute_method == MDLM_METHOD_BLOCK ? "block" : "uniform",
                       static_cast<long long>(c.recompute_num_layers != 0 ? c.recompute_num_layers : 1));

@@ -15,12 +15,23 @@ public:
     Writer(Json &events, int64_t origin, int64_t process) : events_(events), origin_(origin), process_(process) {}
 
     void name(const std::string &name) {
-        events_.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", process_}, {"tid", 1}, {"args", {{"name", name}}}});
-        events_.push_back({{"name", "process_sort_index"}, {"ph", "M"}, {"pid", process_}, {"tid", 1}, {"args", {{"sort_index", process_}}}});
+        events_.push_back(
+            {{"name", "process_name"}, {"ph", "M"}, {"pid", process_}, {"tid", 1}, {"args", {{"name", name}}}});
+        events_.push_back({{"name", "process_sort_index"},
+                           {"ph", "M"},
+                           {"pid", process_},
+                           {"tid", 1},
+                           {"args", {{"sort_index", process_}}}});
     }
     void span(const std::string &name, const char *category, int64_t begin, int64_t end, Json args) {
-        events_.push_back({{"name", name}, {"cat", category}, {"ph", "X"}, {"ts", microseconds(begin - origin_)}, {"dur", microseconds(end - begin)},
-                           {"pid", process_}, {"tid", 1}, {"args", std::move(args)}});
+        events_.push_back({{"name", name},
+                           {"cat", category},
+                           {"ph", "X"},
+                           {"ts", microseconds(begin - origin_)},
+                           {"dur", microseconds(end - begin)},
+                           {"pid", process_},
+                           {"tid", 1},
+                           {"args", std::move(args)}});
     }
     void op(const mdlm_op_event &e) {
         std::string name = e.op;
@@ -38,7 +49,8 @@ public:
         while (i < all.size() && all[i].end_ns <= end) {
             size_t last = i;
             while (last + 1 < all.size() && all[last + 1].end_ns <= end && all[last + 1].layer == all[i].layer) ++last;
-            span("layer " + std::to_string(all[i].layer), "layer", all[i].begin_ns, all[last].end_ns, {{"layer", all[i].layer}});
+            span("layer " + std::to_string(all[i].layer), "layer", all[i].begin_ns, all[last].end_ns,
+                 {{"layer", all[i].layer}});
             for (; i <= last; ++i) op(all[i]);
         }
     }
@@ -65,7 +77,8 @@ std::string trace_of(const Measurement &measurement) {
     }
     // One event a line: viewers read it as well, and so do people.
     std::string text = "[";
-    for (size_t i = 0; i < events.size(); ++i) text += (i == 0 ? "\n" : ",\n") + events[i].dump(-1, ' ', false, Json::error_handler_t::replace);
+    for (size_t i = 0; i < events.size(); ++i)
+        text += (i == 0 ? "\n" : ",\n") + events[i].dump(-1, ' ', false, Json::error_handler_t::replace);
     return text + "\n]\n";
 }
 
