@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds libmdlm into build/, and runs the examples: a first step, one step on several ranks, then two small language
 # models (about six minutes on two cores). Arguments go to the last of them, 02: examples/run.sh --steps 300
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs every test. The last line printed is "N passed, N failed, N skipped".
 #
 #   tests/run.sh                                  everything: release build, clang build, sanitizer builds
@@ -18,7 +19,7 @@ for ((i = 1; i <= $#; i++)); do
     --sanitizers) sanitizers_only=1 ;;
     --tsan) tsan_only=1 ;;
     --fuzz-minutes) i=$((i + 1)); fuzz_minutes=${!i:?needs a value} ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
 done
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the suites that Meson knows in one or more build folders, two at a time, and adds up what they count.
 
 Every suite prints `mdlm-test: P passed, F failed, S skipped`. One that dies, hangs or prints no such line counts as a failure.

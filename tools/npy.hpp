@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of numpy's .npy format, versions 1 and 2: little-endian numbers in C order, up to four dimensions.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced by examples/run.sh and tests/run.sh: installs what they need and the machine does not have. Where everything is there it does
 # nothing and needs no rights; where something is missing it uses apt, as root or through sudo; elsewhere it names what is missing.

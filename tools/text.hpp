@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text that the tools print, and the one way in which they fail.
 #pragma once
 #include <stdexcept>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <mdlm/mdlm.h>
 #include <stdio.h>
 #define TRY(call)                                                                                                      \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW over a list of arrays, in float32. */
 #ifndef ADAMW_H
 #define ADAMW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text from the model: half of some held-out passages is hidden and filled in again. */
 #ifndef FILL_H
 #define FILL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of a run: threads of this program, or the processes that mpirun started. */
 #ifndef GROUP_H
 #define GROUP_H

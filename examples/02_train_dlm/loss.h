@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The masked-diffusion loss, and what it has to beat. */
 #ifndef LOSS_H
 #define LOSS_H

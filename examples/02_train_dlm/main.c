@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trainer that embeds libmdlm's block: data, embedding, loss, head and optimizer are this program's. README.md says
  * what it shows. */
 #include "fill.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The output head's matmul: every line of c is a sum of lines of b, four at a time. The innermost loop runs along lines
    and reorders no sum, so that compilers vectorise it without -ffast-math. */
 #include "matmul.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The language model: byte embedding, libmdlm's block, output head. The block is the library's; the rest is ours. */
 #ifndef MODEL_H
 #define MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the user sees: progress, the table of settings, the picture of the loss. */
 #ifndef REPORT_H
 #define REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text that the model learns: bytes, some of them held out for evaluation. */
 #ifndef TEXT_H
 #define TEXT_H

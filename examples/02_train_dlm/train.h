@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One training run: a model, its optimizer, its samples. */
 #ifndef TRAIN_H
 #define TRAIN_H

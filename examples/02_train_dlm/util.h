@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every file here needs: failing, memory, random numbers, time. */
 #ifndef UTIL_H
 #define UTIL_H

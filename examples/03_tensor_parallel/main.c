@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One step of a block whose layers are split over ranks, which are connected in ways that a trainer may have already.
  * README.md says more. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same step on the processes that mpirun has started: mpirun -n 2 03_tensor_parallel_mpi */
 #include "step.h"
 

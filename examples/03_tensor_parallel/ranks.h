@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ways to run a step on several ranks. Both return the status of rank 0, or that of another rank where rank 0 went
  * well. */
 #ifndef RANKS_H

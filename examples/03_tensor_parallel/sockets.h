@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A communicator over what a program has already: here processes that are connected, each with each, by stream sockets.
  */
 #ifndef SOCKETS_H

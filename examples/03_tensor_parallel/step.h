@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same small step, whatever connects the ranks. */
 #ifndef STEP_H
 #define STEP_H

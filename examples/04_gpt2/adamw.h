@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW over the flat arrays, after clipping by the global norm. */
 #ifndef ADAMW_H
 #define ADAMW_H

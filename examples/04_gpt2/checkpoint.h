@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run in a file. */
 #ifndef CHECKPOINT_H
 #define CHECKPOINT_H

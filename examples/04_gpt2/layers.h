@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What stands around the block, in plain loops that one thread runs: embedding, final LayerNorm, head with the
    embedding's weights, loss. */
 #ifndef LAYERS_H

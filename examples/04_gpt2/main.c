@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-2 on bytes in plain C: parameters, optimizer, threads and files are this program's, layers are libmdlm's.
    README.md says what it shows. */
 #include "train.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-2 on bytes: what is around its layers is here, the layers are a block of libmdlm. All parameters are this
    program's memory. */
 #ifndef MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer's threads, which the block runs on: OpenMP's. */
 #ifndef POOL_H
 #define POOL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One run: a model, its optimizer, its random numbers. */
 #ifndef TRAIN_H
 #define TRAIN_H

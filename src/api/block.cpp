@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "api/objects.hpp"
 #include "base/structs.hpp"
 #include "block/rotary.hpp"

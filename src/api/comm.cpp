@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "api/objects.hpp"
 #include "base/sizes.hpp"
 #include "base/structs.hpp"

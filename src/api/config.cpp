@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Version, errors, struct initialisers and settings.
 #include <cstdio>
 #include <cstring>

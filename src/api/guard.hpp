@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wall at the boundary: every exported function that can fail is one call of guard, and no exception passes it.
 #pragma once
 #include <exception>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles: children keep their parents alive, calls on one context exclude each other, destroy never waits.
 #pragma once
 #include <atomic>

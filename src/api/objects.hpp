@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the opaque types of mdlm.h are.
 #pragma once
 #include "api/handle.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text results by (buf, cap, out_len), as mdlm.h says at mdlm_config_get.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pool of the caller's. What it calls back with is checked before anything is done with it, since workers are places
 // in scratch memory.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings: as text by key or flag, their rules, and the resolved view that the rest of the library reads.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Command-line flags as Megatron-LM spells them. Every key is a flag with dashes for underscores; a boolean's may stand
 // alone or have a value (true, false, 1 or 0), and "--no-" before it means false. "--no-position-embedding" is left to
 // the caller on purpose: scripts give it together with rope, where it turns learned positions off, which a block never

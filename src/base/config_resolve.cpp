@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The resolved view of a config, its digest, and the rules on shapes that need it.
 #include <algorithm>
 #include <cmath>

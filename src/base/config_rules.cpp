@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules on settings: each one that is broken adds one line. A rule that needs a field out of its own range is not
 // looked at.
 #include <algorithm>

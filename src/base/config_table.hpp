@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one table of settings, from which setting, getting, enumeration, flags and ranges derive. Only
 // src/base/config_*.cpp include it.
 #pragma once

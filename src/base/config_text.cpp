@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings from and to text. Numbers do not depend on the locale, and doubles are written with the fewest digits that
 // read back the same.
 #include <algorithm>

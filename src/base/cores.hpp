@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many threads this process can keep busy.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types, and conversions that round to nearest even.
 #pragma once
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floating-point environment: rounding, what becomes of denormals, which exceptions trap, and the flags of those
 // that occurred. The same bits on every thread need the same environment there, and a caller may have any (a host that
 // is linked with -ffast-math flushes denormals).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The process that made an object. What fork copied into a child is another's there: the threads that it counts on are
 // not there, locks may be held by them for ever, and whoever it talks to must not hear of the copy.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that run numbered tasks. How sums are cut into tasks depends on shapes only, so that bits do not depend on
 // the threads.
 #pragma once

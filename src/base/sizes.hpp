@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Size arithmetic: every product and sum of a size is checked, and every buffer is rounded up by the one function here.
 #pragma once
 #include <concepts>

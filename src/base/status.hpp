@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors inside the library: an exception with a status and one line, made without touching the heap.
 #pragma once
 #include <exception>

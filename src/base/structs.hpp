@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ABI rule for structs of the caller: the first member is struct_size, the caller's sizeof. Older callers have
 // smaller structs, newer ones larger. New fields must be appended so that sizeof grows: one put into tail padding could
 // not be told from an older struct.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One micro-batch, checked against what was reserved, in the form that ops take.
 #pragma once
 #include <vector>

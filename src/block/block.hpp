@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block of layers on one device: parameters, the reservation, forward and backward.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device's table, measured with its own kernels.
 #pragma once
 #include "block/engine.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all blocks of a context share: the device, the group, the memory.
 #pragma once
 #include <memory>

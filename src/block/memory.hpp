@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory from the caller's allocator or our own, counted, and freed by its owner's end.
 #pragma once
 #include <cstdint>

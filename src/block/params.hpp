@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters and their gradients: names, shapes, where they stand, and reading and writing them from the host.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values of parameters: initial ones, and boxes read and written in coordinates of the full tensor.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a block tells the context's log: settings that work, but hardly as their user meant them.
 #pragma once
 #include <string>

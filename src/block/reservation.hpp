@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reserve makes; replaced as a whole.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reserving: everything is made first, then put in place at once, so that a failure leaves what was.
 #include <algorithm>
 

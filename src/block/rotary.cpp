@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary frequencies base^(-2i / dim) (Su et al., arXiv 2104.09864, section 3.4.2), and Llama 3's scaling of them: long
 // wavelengths divided by the factor, short ones kept, a linear blend in (original length / wavelength) between (The
 // Llama 3 herd of models, arXiv 2407.21783, and Meta's published model code).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cos and sin of every position and frequency.
 #pragma once
 #include <vector>

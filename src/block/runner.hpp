@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the entries of a block plan. It resolves places to addresses and counts; what runs and where was decided before.
 #pragma once
 #include <chrono>

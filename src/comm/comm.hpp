@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's end of a group. Implementations: a group of one, threads in one process, the caller's functions (MPI comes
 // through those).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensor-parallel group as a context's blocks see it: the communicator with the context's timeout, and agreement
 // before anything runs.
 #pragma once

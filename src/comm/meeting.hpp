@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the ranks of a group of threads wait for each other, and how the group ends.
 #pragma once
 #include <atomic>

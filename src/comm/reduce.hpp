@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of several ranks' parts in rank order, in float32 (float64 for f64), rounded once: the same bits on every rank.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The caller's communicator: a table of functions.
 #include <cstdio>
 

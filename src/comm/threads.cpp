@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group of threads in one process. Ranks show each other their buffers, meet, work on each other's memory, and meet
 // again.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long ranks wait for each other, in milliseconds.
 #pragma once
 #include <cstdint>

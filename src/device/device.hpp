@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device: the kernels that an op may call, and its memory. All kernels are stream ordered; on the CPU they are done
 // on return.
 #pragma once

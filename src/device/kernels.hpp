@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the kernels that ops call. Plain data: sizes in elements, pointers to device memory.
 //
 // Rules for every kernel, on every device:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a device kind can do and needs, without having a device: planning asks here.
 #include "base/cores.hpp"
 #include "base/status.hpp"

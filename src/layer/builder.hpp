@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a program down: buffers, parameters and ops by name, so that the program itself reads like its formulas.
 #pragma once
 #include "layer/program.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program with its backward: what backward needs of forward follows from what is trained.
 #pragma once
 #include <memory>

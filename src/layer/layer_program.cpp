@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transformer layer, pre-norm (Xiong et al., arXiv 2002.04745), in Megatron's terms. Diffusion and autoregressive
 // models differ only in the mask.
 #include "layer/builder.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layer as data: buffers, parameters, and ops in the order in which they run. Everything else is derived from this.
 #pragma once
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GELU (Hendrycks, Gimpel, arXiv 1606.08415), squared ReLU (So et al., arXiv 2109.08668), gated units (Shazeer, arXiv
 // 2002.05202).
 #include "op/activation.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Softmax attention without the [s, s] tensors: online softmax forward (Milakov, Gimelshein, arXiv 1805.02867),
 // probabilities rebuilt from each row's maximum and sum in backward (Dao et al., arXiv 2205.14135, algorithm 4).
 #include "base/sizes.hpp"

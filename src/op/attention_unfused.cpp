@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Softmax attention with scores and probabilities as tensors of the program (Vaswani et al., arXiv 1706.03762, eq. 1).
 // Probabilities are kept once, before dropout; dropped ones are made from the counters while they are used (arXiv
 // 2205.05198, section 4 stores both).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "op/bias_dropout_add.hpp"
 
 #include "base/sizes.hpp"

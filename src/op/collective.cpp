@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives, and their derivatives as in Megatron (arXiv 1909.08053, section 3; arXiv 2205.05198, section 4.2.2):
 // all-reduce after a row-parallel linear has the identity as backward; all-gather and reduce-scatter are each other's.
 #include "op/collective.hpp"

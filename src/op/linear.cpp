@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // y = x W^T + b; dx = dy W; dW = dy^T x; db = column sums of dy.
 #include "op/linear.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm: y = (x - mean) rstd w + b (Ba et al., arXiv 1607.06450, eq. 4). RMSNorm: y = x rstd w (Zhang, Sennrich,
 // arXiv 1910.07467, eq. 4).
 #include "op/norm.hpp"

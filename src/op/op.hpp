@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An op of the layer program: which buffers it reads and writes, what its backward needs, what it costs, how it runs on
 // a device. Ops know nothing of policies, plans or addresses.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norm of every query and key head over its channels (Henry et al., arXiv 2010.04245, as used by diffusion models),
 // then the rotary embedding (Su et al., arXiv 2104.09864, eq. 34). One op with one rounding: the normed, unrotated q
 // and k are no tensors of the program.

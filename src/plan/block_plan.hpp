@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole block laid out before anything runs: which steps run in which order, and where every byte is.
 //
 //   arena = [ x slots | dx slots | staging slots ]  fixed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan for a budget: a block as an abstract chain for the exact solver (planner/chain.hpp), and what it finds as
 // policies again.
 //

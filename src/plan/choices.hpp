@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one layer may keep. The policies that can be part of a best plan are found, not listed: every set of tensors
 // that can be kept, less those that another is better than in all respects.
 #pragma once

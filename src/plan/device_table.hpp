@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a device's operations cost: rates and bandwidths by which FLOPs and bytes become whole nanoseconds. Everything
 // is an integer, so that all ranks with the same table come to the same plan.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device table as JSON: one flat object of integers. Read by events, as plans are.
 #include <cinttypes>
 #include <cstdio>

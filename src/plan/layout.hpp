@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte offsets for one layer's schedule: the frame [0, frame) that is saved, and the slab. Frame bytes serve as scratch
 // until their tensor is born and after its last reader. Where the slab stands right above the frame a scratch buffer
 // may lie across the border; where several tapes have frames of their own and share the slab, none does.

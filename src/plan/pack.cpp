@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Greedy placement in several orders, the best of them kept. By size it is the "greedy by size" of Pisarchyk and Lee
 // (arXiv 2001.03288); each item goes into the gap that it fills best. Where all of them lose something, the items that
 // end highest are placed first, again and again ("squeaky wheel" optimization, Joslin and Clements, 1999).

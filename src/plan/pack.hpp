@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Offsets for buffers whose lifetimes are known: two-dimensional packing of (time, bytes) with as little height as we
 // can.
 #pragma once

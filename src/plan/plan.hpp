@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan to look at and to change: policies for a config, a shape and a machine, with the block plan and the times that
 // follow from them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading a plan's JSON. The text may come from anywhere: it is read event by event (nlohmann::json's SAX interface),
 // nothing in it is believed but units and storages, and the place of a fault is named.
 #include <algorithm>

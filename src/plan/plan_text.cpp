@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan as a table to read, and as JSON.
 #include <charconv>
 #include <cinttypes>

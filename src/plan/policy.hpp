@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every layer keeps: storage classes and units. Settings become policies in policy.cpp and nowhere else.
 #pragma once
 #include <cstdint>

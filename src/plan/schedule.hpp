@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of one layer under one policy: forward, and backward with the replay that it needs and no more.
 #pragma once
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicted times of a block plan by a device table, item by item.
 #pragma once
 #include <vector>

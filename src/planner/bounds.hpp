@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lower bounds on what any plan costs, from prices on bytes: with w / 2^40 nanoseconds charged for every retained byte,
 // the cheapest way through the layers is a shortest path, and what it costs less the price of the whole budget is a
 // bound, for every price.

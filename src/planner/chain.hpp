@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exact planner on an abstract chain of layers: it knows bytes and nanoseconds, no blocks, devices or settings.
 //
 // Chain: x_i = F_i(x_{i-1}), i = 0 .. L-1 here. Layer i owns its input; what it retains from its forward to its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading a chain's JSON. The text may come from anywhere: it is read event by event (nlohmann::json's SAX interface),
 // and the place of a fault is named.
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the solver and the frontier share: the items of a chain as edges for the search, with one tape in flight or
 // several.
 #pragma once

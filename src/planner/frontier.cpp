@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every budget at once: the search without bounds, each of its results a plan.
 #include <algorithm>
 #include <memory>

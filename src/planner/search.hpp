@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search: from the last layer to the first, the least cost of what remains as a function of the bytes available to
 // it.
 #pragma once

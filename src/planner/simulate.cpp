@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Walks a plan by the rules on top of chain.hpp. The solver's answers are checked by it.
 #include <algorithm>
 #include <cinttypes>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One budget: the exact plan, or the best found and how far from it that may be.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plans of a chain, as ways from layer to layer, and what a unit costs inside as a step function of the bytes that
 // it may use.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step functions "bytes available -> least nanoseconds", and the cheapest of many at every number of bytes, by a merge.
 #pragma once
 #include <cstddef>

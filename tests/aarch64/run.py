@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Suite `aarch64`: the library built for AArch64 (tests/run.sh does that), under qemu: what it says of itself, the golden cases, the CPU kernels' unit cases.
 
     python3 tests/aarch64/run.py [--test-case='golden*']

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test runner as small as these tests need: cases, skips, and the counting line that tests/run_suites.py reads."""
 import fnmatch
 import os

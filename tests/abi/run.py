@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Suite `abi`: what programs outside see of libmdlm. See the files it imports."""
 import sys
 

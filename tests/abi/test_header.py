@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mdlm.h compiles alone, and no number or layout in it changes unnoticed."""
 import platform
 import re

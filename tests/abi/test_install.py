@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs outside the tree: the one at the top of mdlm.h, built with nothing but what pkg-config says."""
 import glob
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exported symbols of libmdlm.so, and its binary interface against that of the last release."""
 import os
 import re

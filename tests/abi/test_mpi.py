@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The second library, libmdlm-mpi: its header, its symbols, and a program outside the tree. The suite mpi runs it."""
 import os
 import re

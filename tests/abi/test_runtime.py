@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C++ runtime and unwinder of libmdlm.so are its own: nothing of another in the process has a part in its errors."""
 import os
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The planner's plans against Megatron's full/block at the same budgets: what either adds to a step, predicted and measured within the steps.
 
 One process of `mdlm bench` calibrates the machine and runs no replay, both plans at 25, 50 and 75 % of the range from the smallest budget that fits to

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Counts the instructions of a small fixed case with callgrind, and compares them with those that are recorded.
 
 The case is a selective step (forward, backward) of two layers in f32 with one thread, run twice by `mdlm bench`; what is counted is what

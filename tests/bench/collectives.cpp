@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long collectives take: on threads of this process, or between processes when the build has MPI and mpirun has
 // started it.
 //   collectives RANKS                    threads

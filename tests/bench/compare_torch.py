@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The same transformer block, parameters, dtype and threads in libmdlm and in PyTorch: numbers first, then times and peaks.
 
 A case is a shape, a dtype and a recompute setting (none, or full: a replay of every layer, in PyTorch by torch.utils.checkpoint). For each,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes of contestants, as compare_torch.py sees them, and its progress line."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of compare_torch.py as a table or as JSON."""
 import json
 import math

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """One contestant of compare_torch.py in a process of its own: libmdlm or a variant of PyTorch, one case, obeying lines of JSON.
 
 Own processes keep thread pools, allocators and OpenMP libraries apart, and let the peak of each be read off its process. While one works

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a benchmark in Python needs of libmdlm, through its C ABI (include/mdlm/mdlm.h) and nothing else: structures, calls, errors.
 
 The structures are written by hand. Before anything is called, each is compared field by field with the stored layouts of the header

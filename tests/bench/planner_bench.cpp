@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long the planner takes, and how much memory: chains of 128 layers at budgets over the whole range. Prints the
 // median and the longest solve of each kind, and the most memory that was allocated during any one. No test: run it by
 // hand, or by `meson test --benchmark`.

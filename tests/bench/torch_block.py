@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The block in PyTorch, as its users write it: modules under Megatron's names, so that parameters pair with libmdlm's by name.
 
 Layout [b, s, h], which is the one PyTorch likes best; libmdlm is told the same (batch_first).

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs every example as its README says, and the tool as mpirun starts it. No case looks at a speed."""
 import csv
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planning for a budget: an allocation that fails anywhere in it is MEMORY, nothing leaks, and the next try has the
 // same answer.
 #include <doctest/doctest.h>

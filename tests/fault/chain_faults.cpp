@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every allocation of the planner on abstract chains fails once: the call says MEMORY, nothing leaks, and the next one
 // answers.
 #include <doctest/doctest.h>

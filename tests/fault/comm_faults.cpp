@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every operator new of communicators and of a group's calls fails once: a status, nothing leaks, out is as it was; a
 // rank whose allocation fails tells the others, and all go on.
 #include <doctest/doctest.h>

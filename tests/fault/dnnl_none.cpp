@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A build without oneDNN makes no calls to it.
 #include "fault/inject.hpp"
 

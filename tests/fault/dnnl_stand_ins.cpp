@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stand-ins for the functions of oneDNN that the library calls (the linker's --wrap puts them between): each marks its
 // thread as being inside oneDNN, and returns an error without making the call when told to. What destroys never fails,
 // and nothing is injected inside.

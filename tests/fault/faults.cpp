@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every allocation, thread and oneDNN call that the library makes fails once, and from some point on: the call that
 // needed it returns a status with a line, nothing leaks, and the same objects then finish the work with the bits that
 // they should have.

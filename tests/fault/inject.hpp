@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults: the n-th call of a kind, made by the library, fails; once, or from there on.
 #pragma once
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What replace_malloc.cpp counts.
 #pragma once
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward and backward allocate nothing: no call of malloc by the library, none of the caller's allocators. The first
 // step after reserve counts too, and one of another shape after prepare.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // malloc and its kin of the test program, found by all its libraries before libc's: they count while told to. Not with
 // a sanitizer, which replaces them itself.
 #include <atomic>

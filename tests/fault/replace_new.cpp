@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // operator new and delete of the test program, which the library linked into it uses too: they count, and fail when
 // told to.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pthread_create of the test program, found by libstdc++ before libc's: fails when told to.
 #include <dlfcn.h>
 #include <pthread.h>

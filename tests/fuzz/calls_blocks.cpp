@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls on blocks and their parameters.
 #include <cstdlib>
 #include <iterator>

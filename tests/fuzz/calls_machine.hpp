@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sequence of calls is made of: its bytes, the objects that it has made so far, and what is known of them.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls on tapes, and which letter stands for which call.
 #include "fuzz/calls_machine.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls on settings; shapes and batches for others.
 #include <algorithm>
 #include <iterator>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Abstract chains.
 #include <algorithm>
 #include <map>

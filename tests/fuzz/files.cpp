@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that the tools read: numpy's arrays, and the settings of golden cases.
 #include <cstdlib>
 #include <cstring>

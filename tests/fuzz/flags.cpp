@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings from Megatron's flags, as a script's file has them.
 #include <algorithm>
 #include <set>

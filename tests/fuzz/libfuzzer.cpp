@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One target under libFuzzer: mdlm-fuzz TARGET [option...] [corpus...]
 #include <cstdio>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans as JSON. The text's first character says for which block ('0' .. '3'); DIGEST in it stands for that block's
 // digest, so that a corpus outlives a change of what is digested.
 #include <algorithm>

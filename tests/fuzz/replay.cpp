@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every target over the files of its corpus, without libFuzzer. `MDLM_FUZZ_INPUT=FILE` takes one file instead.
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs libFuzzer's targets from their corpus, one after the other or several at a time, each for some time.
 
 What it finds it keeps, and prints the command that repeats it. Inputs that reach further are kept in the build folder

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device tables: a name, or JSON.
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Targets: what is done with bytes that may come from anywhere, and what must hold of the answer. One list of them, run
 // by libFuzzer (libfuzzer.cpp) and over the files of corpus/ (replay.cpp).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a plain implementation in low precision gets on a golden case: the measure of how far the library may be off in
 // bf16.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the golden tests share: the cases, a run of one with settings on top, and a temporary folder.
 #pragma once
 #include <filesystem>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the golden cases: small transformer blocks run forward and backward in float64 by PyTorch autograd.
 
 Nothing here shares code with the library, so agreement means something. Needs torch and numpy.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formulas that the oracle is made of, in float64: norm, rotary embedding, attention, activation, and their
 // derivatives.
 #pragma once

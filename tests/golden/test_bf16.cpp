@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bf16: at most twice as far from the float64 results as a plain implementation that rounds the same tensors.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The readers of .npy files and of case folders, on hostile input: one clear line or a valid result, never a crash.
 #include <algorithm>
 #include <cmath>

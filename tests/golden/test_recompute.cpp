@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every recompute setting gives the bits of none.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program mdlm, run as a process: exit statuses, and what it writes where.
 #include <algorithm>
 #include <cstdlib>

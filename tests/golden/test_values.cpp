@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The golden cases on every device and in the precisions whose error is rounding noise.
 #include <algorithm>
 #include <doctest/doctest.h>

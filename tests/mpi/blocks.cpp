@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block over MPI has the bits of a block over threads, at the same t.
 #include <thread>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over MPI have the bits of a group of threads, which the same code gets from one in this process.
 #include <cstring>
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes wrong on one rank is said on all, soon, and leaves nothing behind that the next communicator could meet.
 #include <mdlm/mpi.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two hosts on one machine: network namespaces with a cable between them, and a stand-in for ssh that enters them."""
 import os
 import shlex

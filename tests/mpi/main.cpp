@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks that run.py starts: cases, or one of the ends of a process by its name.
 #include <mdlm/mpi.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The suite parallel's cases, which hold for groups of threads, on processes.
 #include "../parallel/cases.hpp"
 #include "ranks.hpp"

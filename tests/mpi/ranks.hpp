@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Code of one rank, run by processes under mpirun.
 #pragma once
 #include <functional>

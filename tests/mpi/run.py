@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Suite `mpi`: groups of processes under mpirun, on this machine and on two machines that are network namespaces. Prints what tests/run_suites.py counts.
 
     python3 tests/mpi/run.py [--test-case='t = 2: block: *']

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step of a small block as a rank of a group, through the C ABI only.
 #pragma once
 #include <stdexcept>

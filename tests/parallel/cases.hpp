@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must hold on a tensor-parallel group, as code of one rank: the same cases run on threads of one process and on
 // processes.
 #pragma once

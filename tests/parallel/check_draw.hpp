@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must hold for a drawn step on a group, whatever was drawn.
 #pragma once
 #include "../property/step.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank keeps, and what the group sends, against formulas written by hand (arXiv 2205.05198, section 4, on the
 // library's own tensors).
 #include <algorithm>

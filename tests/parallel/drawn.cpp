@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawn models, plans, batches and orders of passes on groups: bits do not depend on the plan, replicas have the same
 // bits, and the numbers are those of one rank.
 #include <cstdio>

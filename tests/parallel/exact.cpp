@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where every sum of a linear is exact, a group computes the bits of one rank.
 //
 // Weights are signed permutations with powers of two: each row and each column has at most one element that is not 0. A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The golden cases on groups: float64 numbers from elsewhere, within the tolerances that a group of one has, and under
 // every recompute setting the bits of none.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The predicted peak of every rank, proven as for one rank: by executors of the test's own, and by the budget.
 #include <algorithm>
 #include <cstdio>

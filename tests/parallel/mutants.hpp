@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults planted on purpose: mistakes that tensor parallelism invites. What check_draw compares must see each.
 #pragma once
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutants of what a rank takes for its part: of the sequence, of the heads, of an input, of a bias.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutants of collectives: ops of a reserved block's program, replaced by others before it runs.
 #include <cstring>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters of a group: every rank has its part of what was written, whole tensors come back from all of them, and
 // initial values are those of one rank.
 #include <cmath>

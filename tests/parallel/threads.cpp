@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cases on groups of threads; and that they can fail.
 #include <doctest/doctest.h>
 

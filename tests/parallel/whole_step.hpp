@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One forward and backward of a block on one rank or on a group, from whole arrays to whole arrays.
 #pragma once
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner on abstract chains through the C ABI.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frontiers of long chains: their memory has a bound, and what was left out is said.
 #include <doctest/doctest.h>
 

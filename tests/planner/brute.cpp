@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every plan of small chains, run by the separate machine, against the solver: at every budget the same cost, the same
 // peak, the same plan.
 #include <doctest/doctest.h>

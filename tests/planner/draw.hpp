@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chains drawn from a seed, and how a case that fails is told.
 #pragma once
 #include <string>

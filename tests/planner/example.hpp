@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small chain as a user would write it.
 #pragma once
 

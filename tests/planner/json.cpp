@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chains from and to JSON: what is read is what was written, and every kind of bad text is refused in one line that
 // names the place.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a plan event by event, as a training step would: tapes push what they retain and pop it again, and every
 // moment's bytes are looked at. Made from the rules alone; nothing of the planner is used but the types that describe a
 // chain.

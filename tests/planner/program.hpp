@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the program `mdlm plan` and collects what it says.
 #pragma once
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What holds of every chain, on chains too large to enumerate.
 #include <doctest/doctest.h>
 

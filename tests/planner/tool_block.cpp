@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program: mdlm plan for blocks.
 #include <cmath>
 #include <filesystem>

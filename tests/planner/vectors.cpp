@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Known answers, found by full enumeration elsewhere: whole frontiers, and every budget between their points.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "arena_executor.hpp"
 
 #include <algorithm>

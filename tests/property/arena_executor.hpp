@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a draw's passes in an arena of the test's own, by the library's runner and the plan's offsets, one step at a
 // time, and watches every byte: what is not needed is NaN, and nothing else is ever written.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Promise 1: the same bits under every plan, whatever a trainer may set.
 #include <doctest/doctest.h>
 

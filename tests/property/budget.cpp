@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner on blocks: what its chain says of a plan is what the block's layout comes to, to the byte and to the
 // nanosecond; and the plans that it finds keep the two promises, bits and memory, over the whole range of budgets.
 #include <doctest/doctest.h>

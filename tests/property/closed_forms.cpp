@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replayed ops and floating point operations, as planned and as counted while running, against formulas written by
 // hand.
 #include <doctest/doctest.h>

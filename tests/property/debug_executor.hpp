@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a draw's passes with a heap block for every piece of memory, made before its producer and freed after its last
 // reader: what the plan's offsets say plays no part.
 #pragma once

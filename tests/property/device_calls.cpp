@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every op runs exactly as often as its schedule says, seen by a device that counts; and at most once more in replay
 // for the named settings.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutants at the device: a kernel is called with something else than the plan's op said, or not at all.
 #include <functional>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One drawn case of the property tests: a model, a plan, shapes, micro-batches and the order in which their passes run.
 // All of it follows from the seed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All passes of a draw as one list of steps over pieces of memory, and from when to when each piece is needed. Derived
 // from the order of the steps and from what they read; nothing here looks at an offset.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The predicted peak, proven from outside: by an executor that never looks at the plan's offsets, in an arena whose
 // every byte is watched, and by the budget.
 #include <doctest/doctest.h>

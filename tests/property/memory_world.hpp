@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A drawn case as objects of the library: engine, block, parameters, the caller's buffers; and what a run of it leaves,
 // to be compared.
 #pragma once

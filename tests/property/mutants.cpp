@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The comparison of bits can fail: planted faults are caught by it, each on some draw.
 #include <doctest/doctest.h>
 

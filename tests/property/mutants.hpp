@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults planted on purpose: each is a mistake that has been made in recomputation somewhere. The comparison of bits
 // must see it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutants of plans: the entries, schedules and layouts of a reserved block, changed before it runs.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans for a tensor-parallel group (tests/parallel runs them): which collectives are in the program, how often each is
 // in a schedule, and what a rank keeps. The formulas are those of arXiv 2205.05198, section 4, on the diffusion layer's
 // own tensors.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a layer of two published models keeps until backward, against the formulas (arXiv 2205.05198 counts the same
 // way), after a real run of scaled shapes; and how close the packed heights at the real ones come to the bytes that are
 // alive.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two real layers as settings, their plans, and one step of a block of them, for tests that compare with formulas.
 #pragma once
 #include <string>

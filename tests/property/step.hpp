@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a draw's step through the C ABI and collects everything whose bits are promised.
 #pragma once
 #include <memory>

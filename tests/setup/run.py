@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Suite `setup`: a build folder follows what is installed, in whichever order a machine comes to have it."""
 import os
 import sys

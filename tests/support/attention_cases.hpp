@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes, masks and layouts of attention for tests.
 #pragma once
 #include <memory>

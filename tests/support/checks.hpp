@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks on statuses of the C ABI and on the line that comes with them.
 #pragma once
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child that fork makes, for tests: its body returns "" or what is wrong. A child that hangs is killed after a while
 // and said to hang.
 #pragma once

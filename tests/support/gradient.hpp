@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks a backward kernel by finite differences of its forward, in f64.
 #pragma once
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Code of one rank, run by a whole group: here by one of threads in this process.
 #pragma once
 #include <functional>

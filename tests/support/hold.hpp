@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks for code that may run on any thread, where doctest's must not: they throw one line, which the caller brings
 // home.
 #pragma once

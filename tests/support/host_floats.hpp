@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Floating-point environments that a host may be in, set and read by other means than the library's: <cfenv>, and for
 // what C has no word for the registers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The main program of every doctest suite. Beside doctest's own report: a command that repeats each failed case, an
 // honest count of skipped ones, and one line "mdlm-test: P passed, F failed, S skipped" that tests/run_suites.py adds
 // up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seeded values for tests: the same on every machine, whatever the order they are asked in.
 #pragma once
 #include <cstdint>

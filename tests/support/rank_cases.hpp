@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cases of rank code that hold for every communicator, whatever connects the ranks. Each returns "" or what is wrong on
 // this rank.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rig that is one rank of a group.
 #pragma once
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank code on threads. A body runs once for each rank and returns "" or what is wrong: doctest's REQUIRE must not run
 // on other threads, and the same body can run in processes.
 #pragma once

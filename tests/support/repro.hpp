@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a test tells the runner about itself: how to repeat it, and that it cannot run here.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small block with all that is needed for one step, through the C ABI only. Tests change its structs before open().
 #pragma once
 #include <cstddef>

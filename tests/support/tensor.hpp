@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A buffer of one dtype for kernel tests. Its heap block has exactly its size, so that a sanitizer sees each step
 // outside; new ones are full of NaN, so that an element that a kernel leaves out shows.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device around another one: every call goes on to it. Tests override what they want to see or to spoil.
 #pragma once
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tiny block that mdlm bench can measure in no time, by the words that a user would write.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures from times that are made up here.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What mdlm bench counts is what the library says and what closed forms give. No test looks at a speed.
 #include <doctest/doctest.h>
 

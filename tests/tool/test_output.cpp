@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What mdlm bench writes can be read by others: JSON, the timeline, the plots.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks that mdlm bench and mdlm check run on.
 #include <doctest/doctest.h>
 

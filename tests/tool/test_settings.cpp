@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Words to options and settings.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Enough of XML 1.0 to say whether a text is one well-formed element: tags that nest, attributes once and quoted, known
 // entities.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses of the caller's arrays: aligned as an element is, and the same bits wherever they begin.
 #include <doctest/doctest.h>
 

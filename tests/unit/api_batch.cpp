@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches that were not reserved for or do not fit together: SHAPE, and the step after is as good as before.
 #include <doctest/doctest.h>
 

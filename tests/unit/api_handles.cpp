@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles may be destroyed in any order; what is left keeps working, and the last one gives everything back.
 #include <doctest/doctest.h>
 

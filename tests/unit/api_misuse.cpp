@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong values in structs and arguments of the C ABI: sizes, enumerations, ranges, alignment, what a device cannot do.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Right calls at the wrong moment: STATE (or BUDGET), nothing changed, and the next good step has the bits it should
 // have.
 #include <doctest/doctest.h>

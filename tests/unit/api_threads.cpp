@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A second thread inside a context gets BUSY, a destroy from it waits for the call, and a pool of the caller's gives
 // the same bits.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types, Philox, dropout and size arithmetic.
 #include <doctest/doctest.h>
 

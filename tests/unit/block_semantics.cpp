@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a step means, apart from plans: frozen parameters, smaller shapes in a larger reservation, micro-batches that
 // add up, batch_first.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A memory budget through the C ABI: what is asked, what is answered, what is refused.
 #include <doctest/doctest.h>
 

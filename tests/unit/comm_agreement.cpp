@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks whose batches, shapes, tapes or calls differ.
 #include "comm_agreement.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that do not want the same: every rank gets an error that names what differs, with both values; nothing has
 // changed, and the right step afterwards has the right bits. One group lives through all of them.
 #pragma once

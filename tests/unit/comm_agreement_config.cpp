@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks whose settings, frozen parameters, plans or devices differ; and those whose threads may.
 #include <set>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How groups of threads end: ranks that call something else, stay away, abort or leave. Every other rank gets COMM, and
 // on return nothing touches the buffers any more: tests give them back at once, and the build with the address
 // sanitizer would tell.

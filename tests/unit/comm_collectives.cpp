@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collectives compute, on groups of threads. The expected values are worked out here, from bits.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators and contexts: arguments, who may use one, and every order of letting go.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Failures inside a forward or backward of a group: a callback, a device, a rank that leaves or is silent. The rank
 // that fails says why, every other one gets COMM, in that call or its next, nothing waits for longer than the timeout,
 // and all can be destroyed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's own arguments or memory fail before anything runs: it gets its error, the others hear of it.
 #include <cstdlib>
 

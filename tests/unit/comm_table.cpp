@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators of the caller's own functions: what they are given, what becomes of their errors, and when they are let
 // go.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings through the C ABI: by key and by flag.
 #include <cstring>
 #include <string>

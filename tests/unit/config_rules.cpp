@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules on settings and shapes, each with the exact line; and the resolved view inside.
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small helpers of the tests on settings.
 #pragma once
 #include <string>

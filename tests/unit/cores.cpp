@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many cores a process may use, from trees of files that stand for /proc and for cgroups.
 #include "base/cores.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Costs of huge layers: a FLOP count, a number of bytes or a time that does not fit in 63 bits is refused with
 // OVERFLOW, and never wraps to something small. So everything that is counted grows with every size.
 #include <doctest/doctest.h>

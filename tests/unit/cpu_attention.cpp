@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU device's attention, fused and in steps, and qk-norm with rotary, against the reference device and to the bit
 // among themselves.
 #include <numbers>

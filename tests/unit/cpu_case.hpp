@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One kernel call as a case: run on the reference device, then on the CPU device with several pools and addresses.
 #pragma once
 #include <doctest/doctest.h>

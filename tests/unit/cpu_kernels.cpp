@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU device's kernels but attention, against the reference device, and to the bit among themselves.
 #include "unit/cpu_case.hpp"
 

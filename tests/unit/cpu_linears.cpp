@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How linears are cut into tiles and what is kept ready for them: with a library made for the test, whose products are
 // our own loop's.
 #include "device/cpu/linear.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms of extreme rows on the CPU device against the reference device: values whose squares float cannot hold, rows
 // that vary by less than their mean is rounded by, and gradients whose products overflow.
 #include "unit/cpu_case.hpp"

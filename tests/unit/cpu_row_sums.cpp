@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients that sum over tokens, at a million of them: those of norms, of biases and of qk-norms.
 #include "unit/cpu_case.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NaN, infinities, the largest and smallest numbers and denormals, one in each input of each kernel of the CPU device
 // but attention: what the reference device makes of them. Runs with every instruction set that tests/meson.build names.
 #include "unit/cpu_case.hpp"

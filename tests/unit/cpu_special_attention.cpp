@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // As cpu_special.cpp, for attention, fused and in steps: one NaN, infinity, huge or tiny number in one input of a
 // kernel, whose mask hides it from some tokens.
 #include "unit/cpu_case.hpp"

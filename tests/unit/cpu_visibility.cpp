@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a token does not see changes none of its bits, whatever it is: NaN, infinity, numbers whose products overflow.
 // Drawn masks, packed documents, windows, dtypes and layers, through the C ABI; who sees whom is worked out here from
 // the words of the header.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device tables: times are integers that follow from table and cost alone; text goes there and back; a device measures
 // its own.
 #include <doctest/doctest.h>

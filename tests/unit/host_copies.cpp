@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two copies of the library in one process, as with a program that links the archive and loads a plugin that links the
 // shared library: they share nothing, and give the same bits at the same time.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bits do not depend on the host's floating-point environment, which is as it was when a call returns; functions of the
 // host's run in it.
 #include <doctest/doctest.h>

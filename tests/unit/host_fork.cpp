@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child that fork made: destroying what it inherited works and tells nobody, other calls on it are refused, and new
 // contexts work.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text does not follow the host's locale: plans, settings, tables and errors have a point where its numbers have a
 // comma.
 #include <doctest/doctest.h>

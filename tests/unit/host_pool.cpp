@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pool of the caller's that breaks its rules: nothing is written where it should not be, the call fails and says why,
 // and all can go on.
 #include <doctest/doctest.h>

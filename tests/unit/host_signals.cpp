@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals of the process run on the host's threads, never on workers; the host's mask is its own.
 #include <doctest/doctest.h>
 

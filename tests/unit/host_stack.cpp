@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library needs little stack of the thread that calls it: mdlm.h says how much.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels whose output may lie over an input: the same bits as elsewhere.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // With MDLM_TEST_INSTRUCTION_SET=SSE4 in the environment (a name of Highway's), the CPU device has the kernels that it
 // has on a machine with nothing better. So what other machines run is tested on this one.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with scores of any size. Fused backward rebuilds each row of probabilities, and it must sum to 1 whatever
 // the scores are; single probabilities are compared with long double arithmetic on the same q and k, which shares
 // nothing with the devices.

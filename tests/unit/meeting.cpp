@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that wait for each other, preempted where it matters.
 #include "comm/meeting.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The observer of a context: it is told of exactly the ops that the tape counts, in order, in the right phase, and
 // changes nothing.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that no config makes: what would go wrong in them without a word is right, or refused with INTERNAL.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every backward kernel of norms, linears and pointwise ops on the reference device, against finite differences.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every backward kernel of attention on the reference device, against finite differences; and the fused form against
 // the steps.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward of the norm and rotary embedding of queries and keys on the reference device, against finite
 // differences.
 #include <doctest/doctest.h>

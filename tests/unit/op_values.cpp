@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward kernels of the reference device against the definitions, written out once more without any of its code.
 // Rotary embedding and activations: op_gradients_rope.cpp, op_gradients.cpp.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of the caller for parameters and gradients that is bound before the block is reserved.
 #include "params_case.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the cases on memory of parameters share.
 #pragma once
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flat buffers of parameters and gradients: their exact sizes, what is refused, and the caller's memory instead of
 // the library's, with what the statistics say of it.
 #include <string>

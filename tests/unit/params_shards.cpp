@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Boxes of parameters on memory of the caller: moments, masters and averages of any dtype beside the parameters.
 #include <doctest/doctest.h>
 

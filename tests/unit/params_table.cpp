@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The header's table of parameters against what blocks have: names, order, shapes, split, and with which settings.
 #include <doctest/doctest.h>
 

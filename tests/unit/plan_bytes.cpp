@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of mdlm_memory add up, whatever the plan: fixed + scratch <= peak <= fixed + in_flight * saved + scratch.
 // With stacks apart from the slab, and evaluation passes above them, the second is an equality.
 #include <doctest/doctest.h>

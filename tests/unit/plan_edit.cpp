@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changing plans: what can be set, what is refused, and what settings make of them.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans as JSON: round trips, hostile texts, and that no byte count in a text is believed.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pools: every index once, workers apart, nothing left behind.
 #include "base/pool.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference device in f32 and bf16: what it writes is what f64 gives for the same numbers, rounded once. And traits
 // of devices.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the context's log is told of settings that work, but hardly as their user meant them; and initial values of
 // pipeline stages.
 #include <doctest/doctest.h>

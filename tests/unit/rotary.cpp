@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of cos and sin: plain, with positions divided, and with Llama 3's scaling written as its branches say.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of one context that share slots and scratch: same bits, tapes of both in flight, one piece of memory as large
 // as the largest needs.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules that every struct and every status obeys at the boundary.
 #include <cstddef>
 #include <cstring>

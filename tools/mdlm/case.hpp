@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A golden case: a folder with a block's settings, inputs, parameters, and the outputs and gradients that someone else
 // computed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One golden case, under one setting or many, on one rank or as one of a group.
 #pragma once
 #include <string>

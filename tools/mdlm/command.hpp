@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands of the program mdlm: each takes the words behind its name and returns the exit status.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between the doubles of a golden case and the bytes that a block takes.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mdlm: says what the library and its device are, checks it against golden cases, and times it. Uses the public C ABI
 // only.
 #include <algorithm>

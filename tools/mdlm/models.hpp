@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes of published models, by name.
 #pragma once
 #include <cstdint>

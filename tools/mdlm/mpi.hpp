@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this program needs of MPI: ranks_mpi.cpp where the build has it, ranks_no_mpi.cpp elsewhere.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mdlm plan: options that all of its modes share, and the modes.
 #pragma once
 #include <cstdint>

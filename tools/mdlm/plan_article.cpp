@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mdlm plan --article: the claim that checkpointing takes a model of 30 billion parameters from about 30 to 10 GB of
 // activations a GPU (70 %) for 10 to 15 % more time. The article names neither shape nor parallelism, so both are
 // options; what is assumed is printed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mdlm plan for a block: the planner's plan at a budget, or all budgets, beside the best of Megatron's settings and of
 // the library's modules.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mdlm plan --chain: hands a file to the library and prints what comes back.
 #include <cerrno>
 #include <cstdio>

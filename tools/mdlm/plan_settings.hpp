@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans through the C ABI, and what named settings come to: Megatron's own, and the library's modules.
 #pragma once
 #include <memory>

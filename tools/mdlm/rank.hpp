@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a tensor-parallel group, and what its code says to the others.
 #pragma once
 #include <cstdint>

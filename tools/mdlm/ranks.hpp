@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a tensor-parallel group: threads of this program, or the processes that an MPI launcher started.
 #pragma once
 #include <cstdint>

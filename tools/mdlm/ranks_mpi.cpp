@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that mpirun or another launcher started.
 #include <array>
 #include <cstdio>

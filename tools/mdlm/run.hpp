@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a golden case through the C ABI, on one rank or as one of a group.
 #pragma once
 #include <memory>

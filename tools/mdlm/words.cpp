@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How commands read their words.
 #include <cerrno>
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives as rounds of messages between all ranks, with the next round on its way while one is summed. Sums are
 // reduce_ranks' as in a group of threads, so they have its bits.
 #include "comm/mpi/collectives.hpp"

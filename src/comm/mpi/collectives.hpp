@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of a link. Arguments as in mdlm_comm_table.
 #pragma once
 #include "comm/mpi/link.hpp"

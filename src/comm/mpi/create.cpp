@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C functions: a link as a table of functions for libmdlm. This library is a client of libmdlm's C ABI and nothing
 // else of it.
 #include <mdlm/mpi.h>

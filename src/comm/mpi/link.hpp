@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One process's end of a group over MPI: messages to and from all others, through buffers of its own, with a deadline.
 //
 // MPI's collectives are not used. A rank that makes another call than the others must be found out before its data is

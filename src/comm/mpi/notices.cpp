@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank tells the others besides collectives: that the group was aborted, that it has left; and the end of a
 // link.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank waits while MPI makes progress only in calls: it looks again at once, then lets others have the core, then
 // sleeps between looks.
 #pragma once

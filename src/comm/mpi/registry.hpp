@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All links of this process. A link is kept until MPI has finished with its buffers, which may be after its
 // communicator was destroyed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What processes of a group send each other. All have the same library: create compares `protocol`.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The activation functions and their slopes, one vector at a time. Included like vector-inl.hpp.
 #include "device/cpu/vector-inl.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fused attention, forward: tiles of queries by tiles of keys with an online softmax. A task is several tiles of
 // queries of one head, so that a tile of keys and values is packed once for all of them. How many does not change a
 // bit: each row sees its tiles of keys in order.

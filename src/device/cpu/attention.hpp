@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the attention kernels share: heads as matrices, and which keys a tile of queries sees.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fused attention, backward. P = exp(scale q k^T - row_max) inverse_sum; D = rowsum(dcontext * context); dP =
 // dropout(dcontext v^T); dS = P (dP - D); dq = scale dS k; dk = scale dS^T q; dv = dropout(P)^T dcontext.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of probabilities (or gradients of scores) with keys, values, queries or gradients, over what the mask lets
 // through.
 #pragma once

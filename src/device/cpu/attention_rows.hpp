@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fused attention does with a tile of scores between its products, row by row.
 #pragma once
 #include <cstdint>

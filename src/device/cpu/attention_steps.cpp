@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention in steps, over scores and probabilities [b, heads, s, s] in memory. Tiles are small enough for the stack.
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU device: a pool, the linears, and the kernels of this folder.
 #include <cstdio>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How our own product is cut into tiles for several threads.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the CPU device, one function each, and the scratch bytes that they need. Contracts:
 // device/kernels.hpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The three products of a linear, cut into tiles, and what was made ready for them. A library's tiles depend on the
 // shape only; ours on the number of threads too, since their bits do not depend on it.
 #pragma once

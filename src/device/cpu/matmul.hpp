@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A matrix product, and who can run one: a library (oneDNN, when built with it and when it has a good implementation),
 // or our own loop.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner loop of every matrix product that the CPU device does itself. Included like vector-inl.hpp.
 #include "device/cpu/vector-inl.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms of rows that float cannot do: squares past its range, means that it rounds by more than the row varies,
 // gradients whose products overflow. The kernels tell such rows by what they have computed anyway, and do them again
 // here, in double: slow, and rare.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm, row by row. xhat = (x - mean) rstd, y = xhat w + bias;
 // dx = add + rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w, without mean(g) for RMSNorm; dw = sum dy xhat, dbias
 // = sum dy. A row is read from memory once: what comes after finds it in the cache.

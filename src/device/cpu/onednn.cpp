@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products by oneDNN's C API, 2.6 and later or 3.x. All that differs between the two is in this file.
 #include <dnnl.h>
 #include <dnnl_debug.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linked instead of onednn.cpp when oneDNN is not there.
 #include "device/cpu/matmul.hpp"
 #include "device/device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own matrix product, blocked for the caches as in Goto and van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008): a block of b is packed into panels that stay in the third cache, a block of a in the second,
 // and a panel of b in the first. Every element of c is summed over blocks of k in order, so its bits do not depend on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bias + dropout + residual, its backward, and the activations: element by element, each one pass over memory.
 #include "device/cpu/targets.hpp"
 

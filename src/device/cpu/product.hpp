@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of small float tiles that the caller has packed: what attention is made of.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norm of each query and key head over its channels, then rotary. A head is walked in pieces: the two channels of
 // each rotary pair side by side in two spans (halves, or even and odd), and the channels that do not turn in one.
 // Numbers are float, or double for a head that float does not do (moments.hpp). The loops are plain; the compiler makes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums over rows.
 #include "device/cpu/targets.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pieces of a head for rotary: what qk_norm_rope.cpp reads, turns, sums and writes, in float or double. Included like
 // vector-inl.hpp.
 #include "device/cpu/spans.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums over rows (tokens, heads) that stay right when there are millions: chunks of consecutive rows, in blocks. A
 // block's few rows are added in float, blocks and chunks in double, all in an order that depends on the number of rows
 // only; the sum is rounded once.

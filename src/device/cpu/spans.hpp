@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Spans of activations as floats, and the few things that kernels do with them whatever their own loops are.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which instruction sets the kernels of this folder are compiled for: Google Highway compiles a file once for each and
 // picks at run time by the CPU. Chosen over std::experimental::simd, which takes the instruction set from the
 // compiler's flags: there, whatever inline function of the standard library two files share may be linked in the

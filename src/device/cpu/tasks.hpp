@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How kernels are cut into tasks: by shapes only, unless no sum is cut (own products, attention). And how an error
 // leaves a task.
 #pragma once

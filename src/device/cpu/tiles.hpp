@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of activations into padded float tiles.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels do with one vector of floats. Included by files that Highway compiles for several targets, once for
 // each.
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What both forms of attention share: the dot product of two heads, and sums over queries for keys and values.
 #pragma once
 #include "device/reference/common.hpp"

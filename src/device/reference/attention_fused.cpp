@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention whose scores never leave the kernel (Vaswani et al., arXiv 1706.03762; the backward as in Dao et al.,
 // "FlashAttention", arXiv 2205.14135, without its tiles). For a query q, over the keys j that it sees, with dropout
 // factors f_j:

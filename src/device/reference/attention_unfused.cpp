@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention in steps, whose scores and probabilities [b, heads, s, s] are tensors (Vaswani et al., arXiv 1706.03762).
 // For a query q, over the keys j that it sees, with dropout factors f_j:
 //   s_j = scale q k_j,  p_j = exp(s_j) / sum exp(s),  o = sum f_j p_j v_j

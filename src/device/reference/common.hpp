@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the reference kernels share: every element is read as double, computed in double and rounded once when it is
 // written.
 #pragma once

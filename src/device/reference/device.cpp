@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference device: plain loops with double accumulation on the calling thread. The measure of the other devices.
 #include <cstdio>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference kernels, one file a family. Arguments and rules: device/kernels.hpp.
 #pragma once
 #include "device/kernels.hpp"

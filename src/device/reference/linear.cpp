@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The linear layer: y = x w^T + bias, x [m, k], w [n, k], y [m, n]. With the gradient dy of y:
 //   dx = dy w,  dw = dy^T x,  dbias = sum of dy over rows
 #include "device/reference/common.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm, row by row. Formulas: norm.hpp.
 #include "device/reference/norm.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norm of one row, for norm.cpp and for the norm of a head in rope.cpp.
 //
 //   LayerNorm (Ba, Kiros, Hinton, "Layer normalization", arXiv 1607.06450):

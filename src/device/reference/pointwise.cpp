@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element by element.
 //   bias_dropout_add: y = residual + f (x + bias),  dx = f dy;  f = dropout's factor (Srivastava et al., JMLR 15, 2014)
 //   gelu(x) = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2 = erfc(-x / sqrt 2) / 2;  gelu' = P(x) + x exp(-x^2 / 2) /

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norm of each query and key head (formulas: norm.hpp), then the rotary embedding (Su et al., "RoFormer", arXiv
 // 2104.09864).
 //

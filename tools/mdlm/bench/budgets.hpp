@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner's plans against full/block in the same bytes: what either adds to a step, predicted and measured within
 // the steps.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A chart as SVG: lines or points over two axes. Knows nothing of what is shown.
 #pragma once
 #include <string>

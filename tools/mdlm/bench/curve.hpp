@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time against a size: does it grow as the FLOPs do?
 #pragma once
 #include <vector>

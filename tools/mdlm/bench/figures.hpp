@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From times of ops and steps to the figures that a table shows.
 #pragma once
 #include <string>

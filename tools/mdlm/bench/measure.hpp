@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs settings in turn and takes times: of forward, of backward, and of every op. With several ranks a time ends when
 // all are done; ops, memory and counts are rank 0's.
 #pragma once

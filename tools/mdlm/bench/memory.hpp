@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that all settings of a measurement use: parameters, gradients, and the block's inputs and outputs.
 #pragma once
 #include <vector>

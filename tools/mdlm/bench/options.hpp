@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the words behind "mdlm bench" ask for.
 #pragma once
 #include <cstdint>

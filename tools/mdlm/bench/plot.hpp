@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which chart shows a report.
 #pragma once
 #include "chart.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the time of a setting's steps goes, by op and phase.
 #pragma once
 #include <vector>

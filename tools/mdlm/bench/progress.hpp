@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bar on standard error, where that is a terminal; elsewhere nothing.
 #pragma once
 #include <chrono>

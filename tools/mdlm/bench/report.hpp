@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What mdlm bench prints: tables to read, or JSON.
 #pragma once
 #include <string>

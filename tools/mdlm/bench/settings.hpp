@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is timed: a block's settings and shape, under a name.
 #pragma once
 #include <cstddef>

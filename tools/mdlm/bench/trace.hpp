@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A timeline in the Trace Event Format (a JSON array of complete events), which chrome://tracing and Perfetto open.
 #pragma once
 #include <string>
