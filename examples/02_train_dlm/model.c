@@ -125,7 +125,7 @@ uint64_t model_hash(const model *m, size_t *size) {
         CHECK(mdlm_param_info(m->block, (int64_t)i - 2, &desc));
         size_t count = (size_t)desc.full_shape[0] * (desc.ndim == 2 ? (size_t)desc.full_shape[1] : 1);
         void *full = allocate(count, element);
-        CHECK(mdlm_param_gather(m->block, (int64_t)i - 2, 0, m->dtype, full, count * element));
+        CHECK(mdlm_param_gather(m->block, (int64_t)i - 2, m->dtype, full, count * element));
         hash = fnv1a(hash, full, count * element);
         free(full);
         of_block += count;

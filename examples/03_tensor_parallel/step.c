@@ -73,7 +73,7 @@ mdlm_status step_run(mdlm_comm *comm, const step_options *options, step_result *
     shape.micro_batch_size = batch.micro_batch_size = COUNT;
     TRY(mdlm_block_reserve(block, &shape, NULL));
     TRY(mdlm_params_init(block, 1234)); /* each rank makes its part of the same values */
-    TRY(mdlm_zero_grads(block));
+    TRY(mdlm_params_zero_grads(block));
     TRY(mdlm_tape_create(block, &tape));
 
     batch.training = 1;

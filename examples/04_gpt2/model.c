@@ -170,7 +170,7 @@ double model_gradients(model *m, const corpus *text, rng *generator, uint64_t se
     const size_t tokens = (size_t)SEQ * COUNT;
     double loss = 0.0;
     memset(m->grads, 0,
-           m->size * sizeof(float)); /* the block's among them, so no mdlm_zero_grads and no overwrite_grads */
+           m->size * sizeof(float)); /* the block's among them, so no mdlm_params_zero_grads and no overwrite_grads */
     for (uint32_t micro = 0; micro < MICRO_BATCHES; micro++) {
         mdlm_batch batch = MDLM_BATCH_INIT;
         batch.training = 1;

@@ -15,7 +15,7 @@ static void parallel_for(void *payload, int64_t count, void (*task)(void *argume
 
 mdlm_threadpool pool_of(int threads) {
     if (threads == 0) threads = omp_get_max_threads();
-    return (mdlm_threadpool){threads, parallel_for, (void *)(intptr_t)threads};
+    return (mdlm_threadpool){sizeof(mdlm_threadpool), threads, 0, parallel_for, (void *)(intptr_t)threads};
 }
 #else
 static void one_after_another(void *payload, int64_t count, void (*task)(void *argument, int64_t index, int32_t worker),
@@ -26,6 +26,6 @@ static void one_after_another(void *payload, int64_t count, void (*task)(void *a
 
 mdlm_threadpool pool_of(int threads) {
     (void)threads;
-    return (mdlm_threadpool){1, one_after_another, NULL};
+    return (mdlm_threadpool){sizeof(mdlm_threadpool), 1, 0, one_after_another, NULL};
 }
 #endif

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The planner on abstract chains.
+#include <mdlm/chain.h>
+
 #include <algorithm>
 
 #include "api/guard.hpp"
 #include "api/text.hpp"
+#include "base/structs.hpp"
 #include "planner/chain.hpp"
 
 namespace {
@@ -14,21 +17,30 @@ mdlm::planner::Chain chain_of(const char *text, size_t length, const char *buf, 
     return mdlm::planner::read_chain({text, length});
 }
 
+mdlm_chain_options options_of(const mdlm_chain_options *given) {
+    const mdlm_chain_options o = given != nullptr ? mdlm::take(given, "options") : mdlm::defaults<mdlm_chain_options>();
+    if (o.label_cap < 0)
+        mdlm::fail(MDLM_ERROR_ARGUMENT, "options.label_cap = %lld: expected at least 0", (long long)o.label_cap);
+    return o;
+}
+
 }  // namespace
 
-mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, int64_t label_cap, char *buf,
-                             size_t cap, size_t *out_len) {
+mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_bytes, const mdlm_chain_options *options,
+                             char *buf, size_t cap, size_t *out_len) {
     return mdlm::guard([&] {
         const mdlm::planner::Chain chain = chain_of(text, length, buf, cap);
+        const mdlm_chain_options o = options_of(options);
         const auto budget = static_cast<int64_t>(std::min(budget_bytes, uint64_t{INT64_MAX}));  // no plan needs more
-        mdlm::write_text(to_json(chain, solve(chain, budget, label_cap)), buf, cap, out_len);
+        mdlm::write_text(to_json(chain, solve(chain, budget, o.label_cap)), buf, cap, out_len);
     });
 }
 
-mdlm_status mdlm_chain_frontier(const char *text, size_t length, int64_t label_cap, char *buf, size_t cap,
-                                size_t *out_len) {
+mdlm_status mdlm_chain_frontier(const char *text, size_t length, const mdlm_chain_options *options, char *buf,
+                                size_t cap, size_t *out_len) {
     return mdlm::guard([&] {
         const mdlm::planner::Chain chain = chain_of(text, length, buf, cap);
-        mdlm::write_text(to_json(chain, frontier(chain, label_cap)), buf, cap, out_len);
+        const mdlm_chain_options o = options_of(options);
+        mdlm::write_text(to_json(chain, frontier(chain, o.label_cap)), buf, cap, out_len);
     });
 }

@@ -47,23 +47,23 @@ mdlm_status mdlm_comm_create(const mdlm_comm_table *table, mdlm_comm **out) {
         if (t.size < 1 || t.size > 65536) fail(MDLM_ERROR_ARGUMENT, "table.size = %d: expected 1 .. 65536", t.size);
         if (t.rank < 0 || t.rank >= t.size)
             fail(MDLM_ERROR_ARGUMENT, "table.rank = %d: expected 0 .. %d", t.rank, t.size - 1);
+        if (t.memory_space != MDLM_MEMORY_SPACE_HOST && t.memory_space != MDLM_MEMORY_SPACE_DEVICE)
+            fail(MDLM_ERROR_ARGUMENT, "table.memory_space = %d: expected one of MDLM_MEMORY_SPACE", t.memory_space);
+        if (t.reserved != 0) fail(MDLM_ERROR_ARGUMENT, "table.reserved = %d: expected 0", t.reserved);
         not_null(reinterpret_cast<const void *>(t.all_reduce), "table.all_reduce");
         not_null(reinterpret_cast<const void *>(t.all_gather), "table.all_gather");
         not_null(reinterpret_cast<const void *>(t.reduce_scatter), "table.reduce_scatter");
-        auto handle = std::make_unique<mdlm_comm>();
-        handle->comm = make_table_comm(t);
-        *out = handle.release();
+        *out = std::make_unique<mdlm_comm>(make_table_comm(t)).release();
     });
 }
 
-mdlm_status mdlm_comm_create_threads(int32_t size, mdlm_comm **out) {
+mdlm_status mdlm_comm_create_threads(int32_t size, mdlm_comm **ranks) {
     return guard([&] {
-        not_null(out, "out");
+        not_null(ranks, "ranks");
         if (size < 1 || size > 1024) fail(MDLM_ERROR_ARGUMENT, "size = %d: expected 1 .. 1024", size);
         std::vector<std::unique_ptr<mdlm_comm>> handles;
-        for (auto &comm : make_thread_comms(size))
-            handles.push_back(std::make_unique<mdlm_comm>(mdlm_comm{std::move(comm)}));
-        for (int32_t r = 0; r < size; ++r) out[r] = handles[static_cast<size_t>(r)].release();
+        for (auto &comm : make_thread_comms(size)) handles.push_back(std::make_unique<mdlm_comm>(std::move(comm)));
+        for (int32_t r = 0; r < size; ++r) ranks[r] = handles[static_cast<size_t>(r)].release();
     });
 }
 

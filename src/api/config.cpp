@@ -54,6 +54,7 @@ const char *mdlm_status_name(mdlm_status status) {
         MDLM_NAME(MDLM_ERROR_DEVICE);
         MDLM_NAME(MDLM_ERROR_CALLBACK);
         MDLM_NAME(MDLM_ERROR_COMM);
+        MDLM_NAME(MDLM_ERROR_CANCELLED);
         MDLM_NAME(MDLM_ERROR_UNSUPPORTED);
         MDLM_NAME(MDLM_ERROR_INTERNAL);
 #undef MDLM_NAME
@@ -74,6 +75,10 @@ void mdlm_set_last_error(const char *text) {
         return mdlm::guard([&] { mdlm::init(p, struct_size, #type); });                                                \
     }
 MDLM_INIT_FUNCTION(mdlm_config)
+MDLM_INIT_FUNCTION(mdlm_object_counts)
+MDLM_INIT_FUNCTION(mdlm_allocator)
+MDLM_INIT_FUNCTION(mdlm_threadpool)
+MDLM_INIT_FUNCTION(mdlm_chain_options)
 MDLM_INIT_FUNCTION(mdlm_comm_table)
 MDLM_INIT_FUNCTION(mdlm_context_desc)
 MDLM_INIT_FUNCTION(mdlm_context_stats)

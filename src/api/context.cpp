@@ -19,16 +19,21 @@ void check_desc(const mdlm_context_desc &d) {
     if (d.device_index != 0) fail(MDLM_ERROR_ARGUMENT, "desc.device_index = %d: expected 0", d.device_index);
     if (d.num_threads < 0 || d.num_threads > 1024)
         fail(MDLM_ERROR_ARGUMENT, "desc.num_threads = %d: expected 0 .. 1024", d.num_threads);
-    if (d.threadpool != nullptr &&
-        (d.threadpool->parallel_for == nullptr || d.threadpool->num_threads < 1 || d.threadpool->num_threads > 65536))
-        fail(MDLM_ERROR_ARGUMENT,
-             "desc.threadpool: expected parallel_for and num_threads in 1 .. 65536, got num_threads = %d",
-             d.threadpool->num_threads);
+    if (d.threadpool != nullptr) {
+        const mdlm_threadpool &p = *d.threadpool;
+        if (p.parallel_for == nullptr || p.num_threads < 1 || p.num_threads > 65536)
+            fail(MDLM_ERROR_ARGUMENT,
+                 "desc.threadpool: expected parallel_for and num_threads in 1 .. 65536, got num_threads = %d",
+                 p.num_threads);
+        if (p.reserved != 0) fail(MDLM_ERROR_ARGUMENT, "desc.threadpool: reserved = %d: expected 0", p.reserved);
+    }
     if (d.matmul < MDLM_MATMUL_AUTO || d.matmul > MDLM_MATMUL_OWN)
         fail(MDLM_ERROR_ARGUMENT, "desc.matmul = %d: expected AUTO (0), ONEDNN (1) or OWN (2)", int(d.matmul));
     if (d.comm_timeout_ms < 0 || d.comm_timeout_ms > longest_timeout_ms)
         fail(MDLM_ERROR_ARGUMENT, "desc.comm_timeout_ms = %lld: expected 0 .. %lld", (long long)d.comm_timeout_ms,
              (long long)longest_timeout_ms);
+    if (d.stream != nullptr)
+        fail(MDLM_ERROR_ARGUMENT, "desc.stream = %p: expected NULL, this device has no streams", d.stream);
     if (d.reserved != 0) fail(MDLM_ERROR_ARGUMENT, "desc.reserved = %d: expected 0", d.reserved);
     const auto complete = [](const mdlm_allocator *a, const char *name) {
         if (a == nullptr) return;
@@ -51,7 +56,15 @@ std::unique_ptr<Device> make_device(const mdlm_context_desc &d) {
 mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **out) {
     return guard([&] {
         not_null(out, "out");
-        const mdlm_context_desc d = desc != nullptr ? take(desc, "desc") : defaults<mdlm_context_desc>();
+        mdlm_context_desc d = desc != nullptr ? take(desc, "desc") : defaults<mdlm_context_desc>();
+        const auto copied = [](auto &at, auto &copy, const char *name) {
+            if (at != nullptr) copy = take(at, name), at = &copy;
+        };
+        mdlm_threadpool threadpool;
+        mdlm_allocator device_allocator, host_allocator;
+        copied(d.threadpool, threadpool, "desc.threadpool");
+        copied(d.device_allocator, device_allocator, "desc.device_allocator");
+        copied(d.host_allocator, host_allocator, "desc.host_allocator");
         check_desc(d);
         if (d.comm != nullptr) d.comm->comm->made().check("desc.comm");
         auto gate = std::make_shared<Gate>();
@@ -152,6 +165,18 @@ mdlm_status mdlm_context_set_observer(mdlm_context *context,
                                       void (*observer)(void *payload, const mdlm_op_event *event), void *payload) {
     return call(context, "context", [&] {
         context->engine.observer = {observer, observer != nullptr ? payload : nullptr};
+    });
+}
+
+mdlm_status mdlm_count_objects(mdlm_object_counts *counts) {
+    return guard([&] {
+        mdlm_object_counts c = MDLM_OBJECT_COUNTS_INIT;
+        c.contexts = Counted<mdlm_context>::alive();
+        c.blocks = Counted<mdlm_block>::alive();
+        c.tapes = Counted<mdlm_tape>::alive();
+        c.plans = Counted<mdlm_plan>::alive();
+        c.comms = Counted<mdlm_comm>::alive();
+        give(counts, c, "counts");
     });
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the opaque types of mdlm.h are.
 #pragma once
+#include "api/counted.hpp"
 #include "api/handle.hpp"
 #include "block/block.hpp"
 #include "plan/plan.hpp"
 
 // Shared with the context that uses it.
 struct mdlm_comm {
+    explicit mdlm_comm(std::shared_ptr<mdlm::Comm> comm) : comm(std::move(comm)) {}
     std::shared_ptr<mdlm::Comm> comm;
+    mdlm::Counted<mdlm_comm> counted;
 };
 
 struct mdlm_context final : mdlm::Handle {
@@ -16,6 +19,7 @@ struct mdlm_context final : mdlm::Handle {
           engine(std::move(device), desc.comm != nullptr ? desc.comm->comm : mdlm::make_self_comm(),
                  desc.comm_timeout_ms, desc.device_allocator, desc.host_allocator) {}
     mdlm::Engine engine;
+    mdlm::Counted<mdlm_context> counted;
 };
 
 struct mdlm_block final : mdlm::Handle {
@@ -25,6 +29,7 @@ struct mdlm_block final : mdlm::Handle {
     }
     mdlm::Block block;
     mdlm_context *context;
+    mdlm::Counted<mdlm_block> counted;
 };
 
 struct mdlm_tape final : mdlm::Handle {
@@ -34,10 +39,12 @@ struct mdlm_tape final : mdlm::Handle {
     ~mdlm_tape() override { block->block.give_tape(tape); }
     mdlm::Tape &tape;
     mdlm_block *block;
+    mdlm::Counted<mdlm_tape> counted;
 };
 
 // Belongs to no context.
 struct mdlm_plan {
     explicit mdlm_plan(mdlm::Plan p) : plan(std::move(p)) {}
     mdlm::Plan plan;
+    mdlm::Counted<mdlm_plan> counted;
 };

@@ -156,15 +156,17 @@ mdlm_status mdlm_param_shard_read(mdlm_block *block, int64_t index, const void *
     });
 }
 
-mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, int32_t gradient, mdlm_dtype dtype, void *host,
-                              size_t bytes) {
+mdlm_status mdlm_param_gather(mdlm_block *block, int64_t index, mdlm_dtype dtype, void *host, size_t bytes) {
     return call(block, "block", [&] {
-        const auto find = [&](Statement &statement) {
-            if (gradient != 0 && gradient != 1) fail(MDLM_ERROR_ARGUMENT, "gradient = %d: expected 0 or 1", gradient);
-            statement.say("gradient", MDLM_ERROR_COMM, gradient);
-            return block->block.params().elements(index, gradient != 0);
-        };
+        const auto find = [&](Statement &) { return block->block.params().elements(index, false); };
         block->block.gather("mdlm_param_gather", index, find, dtype, host, bytes);
+    });
+}
+
+mdlm_status mdlm_param_grad_gather(mdlm_block *block, int64_t index, mdlm_dtype dtype, void *host, size_t bytes) {
+    return call(block, "block", [&] {
+        const auto find = [&](Statement &) { return block->block.params().elements(index, true); };
+        block->block.gather("mdlm_param_grad_gather", index, find, dtype, host, bytes);
     });
 }
 
@@ -184,6 +186,6 @@ mdlm_status mdlm_params_changed(mdlm_block *block) {
     return call(block, "block", [&] { ++block->block.params().version; });
 }
 
-mdlm_status mdlm_zero_grads(mdlm_block *block) {
+mdlm_status mdlm_params_zero_grads(mdlm_block *block) {
     return call(block, "block", [&] { block->block.params().zero_grads(device_of(block)); });
 }

@@ -22,8 +22,8 @@ Plan make(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target 
 uint64_t u(int64_t v) { return static_cast<uint64_t>(v); }
 
 Storage storage_of(mdlm_storage s) {
-    if (s < MDLM_KEEP || s > MDLM_HOST)
-        fail(MDLM_ERROR_ARGUMENT, "storage = %d: expected one of MDLM_KEEP, _REPLAY, _SHARD, _HOST", s);
+    if (s < MDLM_STORAGE_KEEP || s > MDLM_STORAGE_HOST)
+        fail(MDLM_ERROR_ARGUMENT, "storage = %d: expected one of MDLM_STORAGE_KEEP, _REPLAY, _SHARD, _HOST", s);
     return static_cast<Storage>(s);
 }
 
@@ -112,14 +112,16 @@ mdlm_status mdlm_plan_get_cost(const mdlm_plan *plan, mdlm_plan_cost *cost) {
 }
 
 mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target,
-                               uint64_t *peak_bytes, uint64_t *extra_ns, size_t cap, size_t *out_count) {
+                               uint64_t *peak_bytes, uint64_t *extra_ns, size_t cap, size_t *out_count,
+                               uint64_t *out_gap_ns) {
     return guard([&] {
         if (cap != 0) not_null(peak_bytes, "peak_bytes"), not_null(extra_ns, "extra_ns");
         not_null(out_count, "out_count");
-        const std::vector<BudgetPoint> points = make(config, shape, target, false).frontier();
+        const auto [points, gap_ns] = make(config, shape, target, false).frontier();
         for (size_t i = 0; i < std::min(cap, points.size()); ++i)
             peak_bytes[i] = u(points[i].peak_bytes), extra_ns[i] = u(points[i].extra_ns);
         *out_count = points.size();
+        if (out_gap_ns != nullptr) *out_gap_ns = u(gap_ns);
     });
 }
 

@@ -52,10 +52,10 @@ struct Config {
     double init_method_std, output_init_std;  // the second is 0 only where the first is
     int64_t tensor_model_parallel_size;
     bool sequence_parallel;  // false with t = 1
-    mdlm_granularity recompute_granularity;
-    mdlm_method recompute_method;  // UNIFORM or BLOCK with full, else NONE
-    int64_t recompute_num_layers;  // >= 1 with full, else 0
-    uint32_t recompute_modules;    // not 0 with selective, else 0
+    mdlm_recompute_granularity recompute_granularity;
+    mdlm_recompute_method recompute_method;  // UNIFORM or BLOCK with full, else NONE
+    int64_t recompute_num_layers;            // >= 1 with full, else 0
+    uint32_t recompute_modules;              // not 0 with selective, else 0
     bool distribute_saved_activations;
     int64_t cpu_offloading_num_layers;  // 0 = no offloading
     int64_t memory_budget;              // 0 = none

@@ -86,14 +86,16 @@ Config resolve(const mdlm_config &raw) {
     c.tensor_model_parallel_size = raw.tensor_model_parallel_size;
     c.sequence_parallel = raw.sequence_parallel != 0 && raw.tensor_model_parallel_size > 1;
     c.recompute_granularity = raw.recompute_granularity;
-    if (raw.recompute_granularity == MDLM_RECOMPUTE_FULL) {
-        c.recompute_method =
-            raw.recompute_method != MDLM_METHOD_NONE ? raw.recompute_method : mdlm_method{MDLM_METHOD_UNIFORM};
+    if (raw.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL) {
+        c.recompute_method = raw.recompute_method != MDLM_RECOMPUTE_METHOD_NONE
+                                 ? raw.recompute_method
+                                 : mdlm_recompute_method{MDLM_RECOMPUTE_METHOD_UNIFORM};
         c.recompute_num_layers = std::max<int64_t>(raw.recompute_num_layers, 1);
     }
-    if (raw.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE)
-        c.recompute_modules =
-            raw.recompute_modules != 0 ? raw.recompute_modules : uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN};
+    if (raw.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
+        c.recompute_modules = raw.recompute_modules != 0
+                                  ? raw.recompute_modules
+                                  : uint32_t{MDLM_RECOMPUTE_MODULE_QKV | MDLM_RECOMPUTE_MODULE_CORE_ATTN};
     c.distribute_saved_activations = raw.distribute_saved_activations != 0;
     c.cpu_offloading_num_layers = raw.cpu_offloading_num_layers;
     c.memory_budget = raw.memory_budget;

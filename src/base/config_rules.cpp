@@ -141,8 +141,9 @@ private:
     void recompute() {
         if (!good({"recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"})) return;
         const std::string granularity = text("recompute_granularity"), method = text("recompute_method");
-        const bool has_method = c.recompute_method != MDLM_METHOD_NONE, has_count = c.recompute_num_layers != 0;
-        if (c.recompute_granularity == MDLM_RECOMPUTE_FULL) {
+        const bool has_method = c.recompute_method != MDLM_RECOMPUTE_METHOD_NONE,
+                   has_count = c.recompute_num_layers != 0;
+        if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL) {
             if (good({"num_layers"}) && ((has_method && !has_count) || c.recompute_num_layers > c.num_layers))
                 broken(
                     "recompute_num_layers = %lld: expected 1 .. %lld (num_layers) with recompute_granularity = full%s",
@@ -154,7 +155,7 @@ private:
                    has_method ? ("recompute_method = " + method).c_str() : "", has_method && has_count ? " and " : "",
                    has_count ? count.c_str() : "", granularity.c_str());
         }
-        if (c.recompute_modules != 0 && c.recompute_granularity != MDLM_RECOMPUTE_SELECTIVE)
+        if (c.recompute_modules != 0 && c.recompute_granularity != MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
             broken("recompute_modules = %s: only with recompute_granularity = selective, not %s",
                    text("recompute_modules").c_str(), granularity.c_str());
     }
@@ -165,9 +166,9 @@ private:
         const auto need = [&](const std::string &what) { needs += (needs.empty() ? " needs " : ", ") + what; };
         if (good({"tensor_model_parallel_size"}) && c.tensor_model_parallel_size == 1)
             need("tensor_model_parallel_size > 1 (it is 1)");
-        if (good({"recompute_granularity"}) && c.recompute_granularity != MDLM_RECOMPUTE_FULL)
+        if (good({"recompute_granularity"}) && c.recompute_granularity != MDLM_RECOMPUTE_GRANULARITY_FULL)
             need("recompute_granularity = full (it is " + text("recompute_granularity") + ")");
-        if (good({"recompute_method"}) && c.recompute_method == MDLM_METHOD_NONE)
+        if (good({"recompute_method"}) && c.recompute_method == MDLM_RECOMPUTE_METHOD_NONE)
             need("a recompute_method (it is none)");
         if (good({"sequence_parallel"}) && c.sequence_parallel != 0) need("no sequence_parallel (it is true)");
         if (!needs.empty()) broken("distribute_saved_activations%s", needs.c_str());

@@ -38,12 +38,16 @@ constexpr Name dtypes[] = {{"f32", MDLM_DTYPE_F32},     {"bf16", MDLM_DTYPE_BF16
                            {"float16", MDLM_DTYPE_F16}, {"half", MDLM_DTYPE_F16},      {"fp64", MDLM_DTYPE_F64},
                            {"float64", MDLM_DTYPE_F64}, {"double", MDLM_DTYPE_F64},    {"default", MDLM_DTYPE_DEFAULT}};
 constexpr std::span<const Name> no_default{dtypes, std::size(dtypes) - 1};
-constexpr Name granularities[] = {
-    {"none", MDLM_RECOMPUTE_NONE}, {"selective", MDLM_RECOMPUTE_SELECTIVE}, {"full", MDLM_RECOMPUTE_FULL}};
-constexpr Name methods[] = {{"none", MDLM_METHOD_NONE}, {"uniform", MDLM_METHOD_UNIFORM}, {"block", MDLM_METHOD_BLOCK}};
-constexpr Name modules[] = {{"core_attn", MDLM_MODULE_CORE_ATTN},       {"qkv", MDLM_MODULE_QKV},
-                            {"qk_norm_rope", MDLM_MODULE_QK_NORM_ROPE}, {"layernorm", MDLM_MODULE_LAYERNORM},
-                            {"mlp_act", MDLM_MODULE_MLP_ACT},           {"mlp", MDLM_MODULE_MLP}};
+constexpr Name granularities[] = {{"none", MDLM_RECOMPUTE_GRANULARITY_NONE},
+                                  {"selective", MDLM_RECOMPUTE_GRANULARITY_SELECTIVE},
+                                  {"full", MDLM_RECOMPUTE_GRANULARITY_FULL}};
+constexpr Name methods[] = {{"none", MDLM_RECOMPUTE_METHOD_NONE},
+                            {"uniform", MDLM_RECOMPUTE_METHOD_UNIFORM},
+                            {"block", MDLM_RECOMPUTE_METHOD_BLOCK}};
+constexpr Name modules[] = {
+    {"core_attn", MDLM_RECOMPUTE_MODULE_CORE_ATTN},       {"qkv", MDLM_RECOMPUTE_MODULE_QKV},
+    {"qk_norm_rope", MDLM_RECOMPUTE_MODULE_QK_NORM_ROPE}, {"layernorm", MDLM_RECOMPUTE_MODULE_LAYERNORM},
+    {"mlp_act", MDLM_RECOMPUTE_MODULE_MLP_ACT},           {"mlp", MDLM_RECOMPUTE_MODULE_MLP}};
 
 enum Part : bool { how_it_runs = false, model = true };
 
@@ -85,6 +89,7 @@ constexpr Range from_below(double low, double high) { return {.real_low = low, .
 constexpr Field settings[] = {
     SETTING(integer, num_layers, model, 1, 4096),
     SETTING(integer, layer_offset, model, 0, 4095),
+    SETTING(integer, total_num_layers, how_it_runs, 0, 4096),
     SETTING(integer, hidden_size, model, 1, 1 << 24),
     SETTING(integer, num_attention_heads, model, 1, 65536),
     SETTING(integer, num_query_groups, model, 0, 65536),
@@ -132,7 +137,6 @@ constexpr Field settings[] = {
     SETTING(integer, cpu_offloading_num_layers, how_it_runs, 0, none),
     SETTING(bytes, memory_budget, how_it_runs),
     SETTING(boolean, memory_budget_includes_parameters, how_it_runs),
-    SETTING(integer, total_num_layers, how_it_runs, 0, 4096),
 };
 #undef SETTING
 

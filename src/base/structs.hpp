@@ -3,6 +3,8 @@
 // smaller structs, newer ones larger. New fields must be appended so that sizeof grows: one put into tail padding could
 // not be told from an older struct.
 #pragma once
+#include <mdlm/chain.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -24,6 +26,10 @@ struct StructInfo;
         static constexpr type initial = init; /* static, so that its padding is 0 */                                   \
     }
 MDLM_STRUCT(mdlm_config, MDLM_CONFIG_INIT, num_layers);
+MDLM_STRUCT(mdlm_allocator, MDLM_ALLOCATOR_INIT, alloc);
+MDLM_STRUCT(mdlm_threadpool, MDLM_THREADPOOL_INIT, num_threads);
+MDLM_STRUCT(mdlm_chain_options, MDLM_CHAIN_OPTIONS_INIT, label_cap);
+MDLM_STRUCT(mdlm_object_counts, MDLM_OBJECT_COUNTS_INIT, contexts);
 MDLM_STRUCT(mdlm_comm_table, MDLM_COMM_TABLE_INIT, size);
 MDLM_STRUCT(mdlm_context_desc, MDLM_CONTEXT_DESC_INIT, api_version);
 MDLM_STRUCT(mdlm_context_stats, MDLM_CONTEXT_STATS_INIT, arena_bytes);

@@ -244,8 +244,8 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
         if (options.overwrite_grads != 0 && options.overwrite_grads != 1)
             fail(MDLM_ERROR_ARGUMENT, "options.overwrite_grads = %d: expected 0 or 1", options.overwrite_grads);
         if (params_.grads_dirty && options.overwrite_grads == 0)
-            fail(MDLM_ERROR_STATE,
-                 "gradients are undefined after a backward that failed: expected mdlm_zero_grads or overwrite_grads");
+            fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected "
+                                   "mdlm_params_zero_grads or overwrite_grads");
         const int64_t alignment = engine_.device->alignment(config_.params_dtype);
         check_aligned(dy, alignment, "dy");
         if (r.plan->wants_dx) check_aligned(dx, alignment, "dx");

@@ -21,7 +21,7 @@ std::align_val_t own_alignment(size_t bytes, size_t alignment) {
     return std::align_val_t(bytes >= large ? std::max(alignment, huge_page) : alignment);
 }
 
-void *own_alloc(void *, size_t bytes, size_t alignment) {
+void *own_alloc(void *, size_t bytes, size_t alignment, void *) {
     void *at = ::operator new(bytes, own_alignment(bytes, alignment), std::nothrow);
 #if defined(MADV_HUGEPAGE)
     // Whole pages only, so that nothing beyond grows. Advice that is not taken changes nothing.
@@ -29,7 +29,7 @@ void *own_alloc(void *, size_t bytes, size_t alignment) {
 #endif
     return at;
 }
-void own_free(void *, void *at, size_t bytes, size_t alignment) {
+void own_free(void *, void *at, size_t bytes, size_t alignment, void *) {
     ::operator delete(at, own_alignment(bytes, alignment));
 }
 
@@ -39,20 +39,20 @@ Memory::~Memory() {
     if (at_ != nullptr) from_->give(at_, static_cast<size_t>(bytes_), granule);
 }
 
-Allocator::Allocator(const mdlm_allocator *table) : table_{own_alloc, own_free, nullptr} {
+Allocator::Allocator(const mdlm_allocator *table) : table_{sizeof(mdlm_allocator), own_alloc, own_free, nullptr} {
     if (table != nullptr) table_ = *table, callers_ = true;
 }
 
 void *Allocator::take(size_t bytes, size_t alignment) {
     ++calls_;
     const CallersFloats floats;
-    return table_.alloc(table_.payload, bytes, alignment);
+    return table_.alloc(table_.payload, bytes, alignment, nullptr);
 }
 
 void Allocator::give(void *at, size_t bytes, size_t alignment) {
     if (callers_ && made_.another_process()) return;
     const CallersFloats floats;
-    table_.free(table_.payload, at, bytes, alignment);
+    table_.free(table_.payload, at, bytes, alignment, nullptr);
 }
 
 Memory Allocator::allocate(int64_t bytes, const char *what) {

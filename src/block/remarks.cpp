@@ -27,7 +27,7 @@ Extra extra_of(const BlockPlan &plan) {
 // The peak of the plan that keeps everything; 0 when it has none that fits in 63 bits.
 int64_t peak_of_keeping_all(const Config &given, const mdlm_shape &shape, const BlockPlan &plan) {
     Config config = given;
-    config.recompute_granularity = MDLM_RECOMPUTE_NONE;
+    config.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_NONE;
     config.cpu_offloading_num_layers = 0;
     BlockPlanInput in = plan.input;
     in.policies = policies_of(config, in.programs);

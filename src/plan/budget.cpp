@@ -291,18 +291,21 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
     return best;
 }
 
-std::vector<BudgetPoint> BudgetPlanner::frontier() const {
+BudgetFrontier BudgetPlanner::frontier() const {
     std::vector<BudgetPoint> points;
-    for (const Variant &v : variants(one_))
-        for (const planner::Point &p : planner::frontier(chain(v), 0, false).points)
+    BudgetFrontier found;
+    for (const Variant &v : variants(one_)) {
+        const planner::Frontier of_variant = planner::frontier(chain(v), 0, false);
+        found.gap_ns = std::max(found.gap_ns, of_variant.gap_ns);
+        for (const planner::Point &p : of_variant.points)
             points.push_back({std::max(p.peak_bytes, floor_bytes()), p.extra_ns});
+    }
     std::sort(points.begin(), points.end(), [](const BudgetPoint &a, const BudgetPoint &b) {
         return a.peak_bytes != b.peak_bytes ? a.peak_bytes < b.peak_bytes : a.extra_ns < b.extra_ns;
     });
-    std::vector<BudgetPoint> best;
     for (const BudgetPoint &p : points)
-        if (best.empty() || p.extra_ns < best.back().extra_ns) best.push_back(p);
-    return best;
+        if (found.points.empty() || p.extra_ns < found.points.back().extra_ns) found.points.push_back(p);
+    return found;
 }
 
 }  // namespace mdlm

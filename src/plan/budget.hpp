@@ -32,6 +32,11 @@ struct BudgetPoint {
     int64_t peak_bytes = 0, extra_ns = 0;
 };
 
+struct BudgetFrontier {
+    std::vector<BudgetPoint> points;  // peaks rise, times fall
+    int64_t gap_ns = 0;               // at no budget is there a plan that takes more than this less
+};
+
 class BudgetPlanner {
 public:
     // The policies of `in` do not matter. The first host_layers layers may use the host.
@@ -39,7 +44,7 @@ public:
 
     BudgetAnswer solve(int64_t arena_bytes) const;
     // Peaks rise, times fall. With several tapes only some sizes of staging rings are tried.
-    std::vector<BudgetPoint> frontier() const;
+    BudgetFrontier frontier() const;
 
     // What may be used beside keep and replay: shares of inputs, and the host by staging slots of so many bytes (0: not
     // at all).

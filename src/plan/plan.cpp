@@ -39,7 +39,7 @@ void Plan::plan_for_budget() {
     policies_ = std::move(a.policies);
 }
 
-std::vector<BudgetPoint> Plan::frontier() const {
+BudgetFrontier Plan::frontier() const {
     return sizes_of("the bytes and times of plans for a budget", [&] { return planner().frontier(); });
 }
 

@@ -39,7 +39,7 @@ public:
     };
     const Proof &proof() const { return proof_; }
     // What any budget buys, whatever this plan's.
-    std::vector<BudgetPoint> frontier() const;
+    BudgetFrontier frontier() const;
     int64_t parameter_bytes() const;
     int64_t gradient_bytes() const;
     uint64_t digest() const;  // of config, shape and group size: what a plan's text belongs to

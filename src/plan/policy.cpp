@@ -16,12 +16,12 @@ struct Module {
     std::initializer_list<const char *> buffers;
 };
 const Module modules[] = {
-    {MDLM_MODULE_CORE_ATTN, {"attention_scores", "attention_probs", "core_attn"}},
-    {MDLM_MODULE_QKV, {"linear_qkv", "rotated_qk"}},
-    {MDLM_MODULE_QK_NORM_ROPE, {"rotated_qk"}},
-    {MDLM_MODULE_LAYERNORM, {"input_layernorm", "pre_mlp_layernorm"}},
-    {MDLM_MODULE_MLP_ACT, {"mlp_act"}},
-    {MDLM_MODULE_MLP, {"linear_fc1", "mlp_act"}},
+    {MDLM_RECOMPUTE_MODULE_CORE_ATTN, {"attention_scores", "attention_probs", "core_attn"}},
+    {MDLM_RECOMPUTE_MODULE_QKV, {"linear_qkv", "rotated_qk"}},
+    {MDLM_RECOMPUTE_MODULE_QK_NORM_ROPE, {"rotated_qk"}},
+    {MDLM_RECOMPUTE_MODULE_LAYERNORM, {"input_layernorm", "pre_mlp_layernorm"}},
+    {MDLM_RECOMPUTE_MODULE_MLP_ACT, {"mlp_act"}},
+    {MDLM_RECOMPUTE_MODULE_MLP, {"linear_fc1", "mlp_act"}},
 };
 
 bool is_gathered(const Buffer &b) { return b.name.ends_with(".gathered"); }
@@ -83,20 +83,21 @@ std::vector<BufferId> tensors_of(const Program &p) {
 Policies policies_of(const Config &c, const Programs &programs) {
     Policies out;
     const Program &layer = *programs.layer;
-    const bool full = c.recompute_granularity == MDLM_RECOMPUTE_FULL;
+    const bool full = c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL;
     const int64_t n = c.recompute_num_layers;
     const LayerPolicy whole = keep_all(programs.layer);
     for (int64_t first = 0; first < programs.num_layers;) {
-        const bool replays = full && (c.recompute_method == MDLM_METHOD_UNIFORM || first < n);
-        const int64_t count =
-            replays && c.recompute_method == MDLM_METHOD_UNIFORM ? std::min(n, programs.num_layers - first) : 1;
+        const bool replays = full && (c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM || first < n);
+        const int64_t count = replays && c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM
+                                  ? std::min(n, programs.num_layers - first)
+                                  : 1;
         const bool offload = first < c.cpu_offloading_num_layers;
         out.units.push_back({first, count});
         for (int64_t i = first; i < first + count; ++i) {
             LayerPolicy policy = whole;
             if (replays && count == 1) policy = input_only(layer, Storage::keep);
             if (i > first) policy[layer.input] = Storage::replay;
-            if (c.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE)
+            if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
                 for (const Module &m : modules)
                     if ((c.recompute_modules & m.bit) != 0)
                         for (const char *name : m.buffers) replay(policy, layer, name);

@@ -9,7 +9,12 @@
 
 namespace mdlm {
 
-enum class Storage : int32_t { keep = MDLM_KEEP, replay = MDLM_REPLAY, shard = MDLM_SHARD, host = MDLM_HOST };
+enum class Storage : int32_t {
+    keep = MDLM_STORAGE_KEEP,
+    replay = MDLM_STORAGE_REPLAY,
+    shard = MDLM_STORAGE_SHARD,
+    host = MDLM_STORAGE_HOST
+};
 const char *name_of(Storage s);
 
 struct Unit {

@@ -10,7 +10,7 @@ import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.join(ROOT, "tests", "abi")
-HEADER = os.path.join(ROOT, "include", "mdlm", "mdlm.h")
+HEADERS = [os.path.join(ROOT, "include", "mdlm", name) for name in ("mdlm.h", "chain.h")]
 BUILD = os.environ.get("MDLM_BUILD_FOLDER", os.path.join(ROOT, "build"))
 CC = os.environ.get("MDLM_CC", "cc").split()
 CXX = os.environ.get("MDLM_CXX", "c++").split()
@@ -37,8 +37,12 @@ def case(name):
 
 
 def header():
-    with open(HEADER) as file:
-        return file.read()
+    """Both headers of libmdlm itself, one behind the other."""
+    text = ""
+    for path in HEADERS:
+        with open(path) as file:
+            text += file.read()
+    return text
 
 
 def run(command, **more):

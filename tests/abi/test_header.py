@@ -3,7 +3,7 @@
 import platform
 import re
 
-from harness import CC, HEADER, ROOT, STRICT, SHARED, Skip, case, compare_stored, compile_text, have, header, plain, run
+from harness import CC, HEADERS, ROOT, STRICT, SHARED, Skip, case, compare_stored, compile_text, have, header, plain, run
 
 INCLUDE = ["-I", ROOT + "/include"]
 LANGUAGES = [("c", "-std=c99"), ("c", "-std=c11"), ("c", "-std=c17"), ("c++", "-std=c++11"), ("c++", "-std=c++20")]
@@ -16,11 +16,13 @@ for compilers in [("gcc", "g++"), ("clang-14", "clang++-14")]:
         def _(folder, compiler=compiler, language=language, standard=standard):
             if not have(compiler):
                 raise Skip(f"because {compiler} is not installed")
-            run([compiler, "-x", language, standard, *STRICT, "-Wshadow", "-Wconversion", "-Wundef", "-Wstrict-prototypes" if language == "c"
-                 else "-Wnon-virtual-dtor", "-fsyntax-only", HEADER])
+            kind = "-Wstrict-prototypes" if language == "c" else "-Wnon-virtual-dtor"
+            for path in HEADERS:
+                run([compiler, "-x", language, standard, *STRICT, "-Wshadow", "-Wconversion", "-Wundef", kind, *INCLUDE,
+                     "-fsyntax-only", path])
             # Twice in one file, and every INIT macro used.
             macros = re.findall(r"^#define (MDLM_(\w+)_INIT)\b", header(), re.MULTILINE)
-            text = '#include <mdlm/mdlm.h>\n#include <mdlm/mdlm.h>\nint main(void) {\n'
+            text = '#include <mdlm/chain.h>\n#include <mdlm/mdlm.h>\n#include <mdlm/chain.h>\nint main(void) {\n'
             for macro, name in macros:
                 text += f"    mdlm_{name.lower()} a_{name.lower()} = {macro};\n    (void)a_{name.lower()};\n"
             compile_text(folder, text + "    return 0;\n}\n", [compiler], ["-x", language, standard, *STRICT, *INCLUDE, "-c"])
@@ -47,7 +49,7 @@ def structs():
 
 @case("numbers of all constants are those of the stored list")
 def _(folder):
-    text = '#include <mdlm/mdlm.h>\n#include <stdio.h>\nint main(void) {\n'
+    text = '#include <mdlm/chain.h>\n#include <stdio.h>\nint main(void) {\n'
     for name in constants():
         text += f'    printf("{name} %lld\\n", (long long){name});\n'
     out = run([compile_text(folder, text + "    return 0;\n}\n", CC, ["-std=c99", *INCLUDE])])
@@ -59,7 +61,7 @@ def _(folder):
 def _(folder):
     if platform.machine() != "x86_64":
         raise Skip("because the list is for x86-64")
-    text = '#include <mdlm/mdlm.h>\n#include <stdio.h>\n#include <stddef.h>\nint main(void) {\n'
+    text = '#include <mdlm/chain.h>\n#include <stdio.h>\n#include <stddef.h>\nint main(void) {\n'
     for name, fields in structs():
         text += f'    printf("{name} size %zu\\n", sizeof({name}));\n'
         for field in fields:
@@ -74,7 +76,7 @@ def _(folder):
 def _(folder):
     names = [name for name in constants() if name == "MDLM_OK" or name.startswith("MDLM_ERROR_")]
     assert len(names) == 17, names
-    text = '#include <mdlm/mdlm.h>\n#include <stdio.h>\n#include <string.h>\nint main(void) {\n    int wrong = 0;\n'
+    text = '#include <mdlm/chain.h>\n#include <stdio.h>\n#include <string.h>\nint main(void) {\n    int wrong = 0;\n'
     for name in names:
         text += f'    if (strcmp(mdlm_status_name({name}), "{name}") != 0) wrong = printf("{name}: %s\\n", mdlm_status_name({name}));\n'
     text += ('    for (mdlm_status s = -300; s < 300; s++) if (mdlm_status_name(s)[0] == 0) wrong = printf("%d\\n", (int)s);\n'

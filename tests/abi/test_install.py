@@ -87,7 +87,7 @@ def _(folder):
     prefix = os.path.dirname(libraries) if os.path.basename(libraries) == "lib" else os.path.dirname(os.path.dirname(libraries))
     installed = {os.path.relpath(os.path.join(where, name), prefix) for where, _, names in os.walk(prefix) for name in names}
     kinds = {re.sub(r"^lib/[^/]*-linux-gnu/", "lib/", name) for name in installed}
-    wanted = {"include/mdlm/mdlm.h", "lib/libmdlm.a", "lib/libmdlm.so", "lib/libmdlm.so.0", "lib/pkgconfig/mdlm.pc"}
+    wanted = {"include/mdlm/mdlm.h", "include/mdlm/chain.h", "lib/libmdlm.a", "lib/libmdlm.so", "lib/libmdlm.so.0", "lib/pkgconfig/mdlm.pc"}
     assert wanted <= kinds, kinds
     if os.path.exists(os.path.join(BUILD, "tools")):
         assert "bin/mdlm" in kinds, kinds

@@ -3,7 +3,7 @@
 import os
 import re
 
-from harness import ARCHIVE, HEADER, HERE, MPI_ARCHIVE, ROOT, SHARED, STATIC_RUNTIME, UPDATE, Skip, case, have, header, plain, run
+from harness import ARCHIVE, HEADERS, HERE, MPI_ARCHIVE, ROOT, SHARED, STATIC_RUNTIME, UPDATE, Skip, case, have, header, plain, run
 
 
 def declared():
@@ -87,7 +87,7 @@ def _(folder):
     # Types come from the header (libmdlm.so is built without debug information): a C file that names every function.
     stub = os.path.join(folder, "stub.c")
     with open(stub, "w") as file:
-        file.write(f'#include "{HEADER}"\n')
+        file.writelines(f'#include "{path}"\n' for path in HEADERS)
         text = plain(header())
         for declaration in re.findall(r"^MDLM_API ([^;]*?\bmdlm_\w+\([^;]*\));", text, re.MULTILINE):
             file.write(f"{declaration} {{ for (;;) {{}} }}\n")

@@ -16,7 +16,7 @@ FOREIGN = "#include <stdio.h>\n#include <unistd.h>\n" + "".join(
 # Errors from the first check and from deep inside, on the first thread and on others; each thread has its own last error, and
 # a run on several workers goes well.
 ERRORS = r"""
-#include <mdlm/mdlm.h>
+#include <mdlm/chain.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ int errors_and_a_run(void) {
     for (int i = 0; i < 2; i++) if (pthread_create(&threads[i], NULL, fail_with, keys[i]) != 0) return 2;
     for (int i = 0; i < 2; i++) if (pthread_join(threads[i], &seen) != 0 || seen != keys[i]) return 3;
     if (strstr(mdlm_last_error(), keys[2]) == NULL) return 4;
-    if (mdlm_chain_solve("{\"a\": [1, 2", 11, 0, 0, NULL, 0, &length) != MDLM_ERROR_FORMAT) return 5;
+    if (mdlm_chain_solve("{\"a\": [1, 2", 11, 0, NULL, NULL, 0, &length) != MDLM_ERROR_FORMAT) return 5;
     mdlm_config_set(&config, "num_layers", "1");
     mdlm_config_set(&config, "hidden_size", "128");
     mdlm_config_set(&config, "num_attention_heads", "4");

@@ -12,14 +12,15 @@ from ctypes import byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYOUTS = os.path.join(ROOT, "tests", "abi", "layouts.txt")
 
-API_VERSION = 3  # MDLM_API_VERSION of the header that the structures below were written from
+API_VERSION = 1  # MDLM_API_VERSION of the header that the structures below were written from
 DTYPES = {"f32": 1, "bf16": 2}
 
 
 class ContextDesc(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("api_version", c_int32), ("device", c_int32), ("device_index", c_int32), ("num_threads", c_int32),
                 ("threadpool", c_void_p), ("device_allocator", c_void_p), ("host_allocator", c_void_p), ("log", c_void_p),
-                ("log_payload", c_void_p), ("matmul", c_int32), ("reserved", c_int32), ("comm", c_void_p), ("comm_timeout_ms", c_int64)]
+                ("log_payload", c_void_p), ("matmul", c_int32), ("reserved", c_int32), ("stream", c_void_p), ("cancelled", c_void_p), ("cancelled_payload", c_void_p),
+                ("comm", c_void_p), ("comm_timeout_ms", c_int64), ("host_comm", c_void_p)]
 
 
 class Shape(ctypes.Structure):
@@ -53,7 +54,7 @@ class BackwardOptions(ctypes.Structure):
 class Config(ctypes.Structure):
     # All fields are here although they are only set by key: their places are what the comparison below checks.
     _fields_ = [("struct_size", c_size_t)] + [(name, c_int64) for name in (
-        "num_layers", "layer_offset", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "ffn_hidden_size")] + [
+        "num_layers", "layer_offset", "total_num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "ffn_hidden_size")] + [
         ("normalization", c_int32), ("layernorm_zero_centered_gamma", c_int32), ("layernorm_epsilon", c_double), ("qk_layernorm", c_int32),
         ("final_layernorm", c_int32), ("add_bias_linear", c_int32), ("add_qkv_bias", c_int32), ("activation_func", c_int32),
         ("position_embedding_type", c_int32), ("rotary_base", c_double), ("rotary_percent", c_double), ("rotary_interleaved", c_int32),
@@ -65,8 +66,7 @@ class Config(ctypes.Structure):
         ("output_init_std", c_double), ("tensor_model_parallel_size", c_int64), ("sequence_parallel", c_int32),
         ("recompute_granularity", c_int32), ("recompute_method", c_int32), ("recompute_num_layers", c_int64), ("recompute_modules", c_uint32),
         ("distribute_saved_activations", c_int32), ("cpu_offloading", c_int32), ("cpu_offloading_num_layers", c_int64),
-        ("memory_budget", c_int64), ("memory_budget_includes_parameters", c_int32),
-        ("total_num_layers", c_int64)]
+        ("memory_budget", c_int64), ("memory_budget_includes_parameters", c_int32)]
 
 
 STRUCTURES = {"mdlm_config": Config, "mdlm_context_desc": ContextDesc, "mdlm_shape": Shape, "mdlm_memory": Memory,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every allocation of the planner on abstract chains fails once: the call says MEMORY, nothing leaks, and the next one
 // answers.
+#include <mdlm/chain.h>
+
 #include <doctest/doctest.h>
 
 #include <string>
@@ -17,8 +19,8 @@ int64_t strike_everywhere(const std::string &chain, bool sweep) {
     static char text[1 << 17];
     size_t length = 0;
     const auto call = [&] {
-        return sweep ? mdlm_chain_frontier(chain.data(), chain.size(), 0, text, sizeof text, &length)
-                     : mdlm_chain_solve(chain.data(), chain.size(), 30, 0, text, sizeof text, &length);
+        return sweep ? mdlm_chain_frontier(chain.data(), chain.size(), nullptr, text, sizeof text, &length)
+                     : mdlm_chain_solve(chain.data(), chain.size(), 30, nullptr, text, sizeof text, &length);
     };
     REQUIRE_OK(call());
     REQUIRE_OK(call());

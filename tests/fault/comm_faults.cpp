@@ -137,8 +137,8 @@ TEST_CASE("every operator new of one rank fails: reserve, gather, forward and ba
         std::vector<float> host(16 * 64);
         int64_t fc1 = 0;
         EXPECT_OK(mdlm_param_find(rig.block, "layers.0.mlp.linear_fc1.weight", &fc1));
-        std::string bad = strike_rank(r, gather, "mdlm_param_gather", [&] {
-            return mdlm_param_gather(rig.block, fc1, 1, MDLM_DTYPE_F32, host.data(), host.size() * sizeof(float));
+        std::string bad = strike_rank(r, gather, "mdlm_param_grad_gather", [&] {
+            return mdlm_param_grad_gather(rig.block, fc1, MDLM_DTYPE_F32, host.data(), host.size() * sizeof(float));
         });
         if (!bad.empty()) return bad;
         bad = strike_rank(r, running, "mdlm_block_forward", [&] {

@@ -39,7 +39,8 @@ bool strikes(Fault kind, bool nothrow) {
 }  // namespace inject
 
 mdlm_allocator FaultyAllocator::table() {
-    return {[](void *payload, size_t bytes, size_t alignment) -> void * {
+    return {sizeof(mdlm_allocator),
+            [](void *payload, size_t bytes, size_t alignment, void *) -> void * {
                 auto &self = *static_cast<FaultyAllocator *>(payload);
                 ++self.calls;
                 if (inject::strikes(Fault::allocator)) return nullptr;
@@ -47,7 +48,7 @@ mdlm_allocator FaultyAllocator::table() {
                 if (memory != nullptr) self.live_bytes += static_cast<int64_t>(bytes);
                 return memory;
             },
-            [](void *payload, void *memory, size_t bytes, size_t) {
+            [](void *payload, void *memory, size_t bytes, size_t, void *) {
                 static_cast<FaultyAllocator *>(payload)->live_bytes -= static_cast<int64_t>(bytes);
                 std::free(memory);
             },

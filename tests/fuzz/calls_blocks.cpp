@@ -129,7 +129,7 @@ void Machine::parameter() {
         break;
     }
     case 3: call("mdlm_params_changed", [&] { return mdlm_params_changed(b.handle); }); break;
-    case 4: call("mdlm_zero_grads", [&] { return mdlm_zero_grads(b.handle); }); break;
+    case 4: call("mdlm_params_zero_grads", [&] { return mdlm_params_zero_grads(b.handle); }); break;
     case 5: call("mdlm_param_find", [&] { return mdlm_param_find(b.handle, in.chance() ? "" : nullptr, &at); }); break;
     default:
         call("mdlm_param_info",
@@ -229,9 +229,11 @@ void Machine::box() {
              [&] { return mdlm_param_grad_read(b.handle, index, part, s, c, dtype, host.get(), bytes); });
         break;
     default:
-        call("mdlm_param_gather", [&] {
-            return mdlm_param_gather(b.handle, index, static_cast<int32_t>(in.pick(3)), dtype, host.get(), bytes);
-        });
+        if (in.pick(2) == 0)
+            call("mdlm_param_gather", [&] { return mdlm_param_gather(b.handle, index, dtype, host.get(), bytes); });
+        else
+            call("mdlm_param_grad_gather",
+                 [&] { return mdlm_param_grad_gather(b.handle, index, dtype, host.get(), bytes); });
     }
 }
 

@@ -99,7 +99,7 @@ void Machine::create_context() {
     d.device = devices[in.pick(4)], d.num_threads = threads[in.pick(7)];
     const size_t comm = in.pick(comms.size() + 1);
     d.comm = comm == 0 ? nullptr : comms[comm - 1], d.comm_timeout_ms = 5;
-    const mdlm_threadpool pool = {1 + static_cast<int32_t>(in.pick(3)), in_turn, nullptr};
+    const mdlm_threadpool pool = {sizeof(mdlm_threadpool), 1 + static_cast<int32_t>(in.pick(3)), 0, in_turn, nullptr};
     if (pool.num_threads > 1) d.threadpool = &pool;
     d.log = [](void *, const char *line) { answered(line != nullptr ? MDLM_OK : MDLM_ERROR_INTERNAL, "log"); };
     const auto device = std::make_shared<Counter>(), host = std::make_shared<Counter>();

@@ -46,7 +46,8 @@ int64_t Bytes::number() {
 }
 
 mdlm_allocator Counter::table() {
-    return {[](void *payload, size_t bytes, size_t alignment) -> void * {
+    return {sizeof(mdlm_allocator),
+            [](void *payload, size_t bytes, size_t alignment, void *) -> void * {
                 auto &self = *static_cast<Counter *>(payload);
                 if (bytes == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > 4096)
                     self.wrong = "an allocation of no bytes or alignment";
@@ -59,7 +60,7 @@ mdlm_allocator Counter::table() {
                 self.blocks[memory] = {bytes, alignment};
                 return memory;
             },
-            [](void *payload, void *memory, size_t bytes, size_t alignment) {
+            [](void *payload, void *memory, size_t bytes, size_t alignment, void *) {
                 auto &self = *static_cast<Counter *>(payload);
                 const auto at = self.blocks.find(memory);
                 if (at == self.blocks.end() || at->second != std::pair{bytes, alignment}) {

@@ -88,7 +88,7 @@ void Machine::frontier() {
     mdlm_target target = MDLM_TARGET_INIT;
     target.num_threads = 1;
     if (call("mdlm_plan_frontier",
-             [&] { return mdlm_plan_frontier(&c, &shape_, &target, peaks, times, cap, &count); }) != MDLM_OK)
+             [&] { return mdlm_plan_frontier(&c, &shape_, &target, peaks, times, cap, &count, nullptr); }) != MDLM_OK)
         return;
     for (size_t i = 1; i < std::min(cap, count); ++i)
         if (peaks[i] <= peaks[i - 1] || times[i] >= times[i - 1])

@@ -63,10 +63,12 @@ void Machine::preset() {
     c = MDLM_CONFIG_INIT;
     c.num_layers = 2, c.hidden_size = 16, c.num_attention_heads = 2;
     switch (in.pick(10)) {
-    case 1: c.recompute_granularity = MDLM_RECOMPUTE_FULL; break;
-    case 2: c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE, c.hidden_dropout = c.attention_dropout = 0.1; break;
+    case 1: c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL; break;
+    case 2:
+        c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE, c.hidden_dropout = c.attention_dropout = 0.1;
+        break;
     case 3:
-        c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = MDLM_METHOD_UNIFORM,
+        c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL, c.recompute_method = MDLM_RECOMPUTE_METHOD_UNIFORM,
         c.recompute_num_layers = 2;
         break;
     case 4:

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Abstract chains.
+#include <mdlm/chain.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +17,7 @@ namespace {
 namespace planner = mdlm::planner;
 
 constexpr int64_t labels = 4096;  // kept a layer: what is asked here answers soon
+constexpr mdlm_chain_options options = {sizeof(mdlm_chain_options), labels, nullptr, nullptr};
 
 // How much the planner has to look at, roughly.
 double size_of(const planner::Chain &c) {
@@ -80,7 +83,7 @@ void check_solve(const planner::Chain &chain, const planner::Frontier &frontier,
     const auto less = static_cast<uint64_t>(frontier.points[0].peak_bytes - 1);
     if (frontier.points[0].peak_bytes == 0) return;
     const std::string answer = text_of("mdlm_chain_solve", [&](char *buf, size_t cap, size_t *out_len) {
-        return mdlm_chain_solve(text.data(), text.size(), less, labels, buf, cap, out_len);
+        return mdlm_chain_solve(text.data(), text.size(), less, &options, buf, cap, out_len);
     });
     const auto json = nlohmann::json::parse(answer);
     if (json.at("feasible") != false || json.at("minimum_budget_bytes") > frontier.points[0].peak_bytes)
@@ -98,7 +101,7 @@ void chain(std::string_view input) {
         expected = e.status();
     }
     if (expected != MDLM_OK) {
-        const auto status = answered(mdlm_chain_solve(input.data(), input.size(), 1000, labels, nullptr, 0, nullptr),
+        const auto status = answered(mdlm_chain_solve(input.data(), input.size(), 1000, &options, nullptr, 0, nullptr),
                                      "mdlm_chain_solve", {MDLM_ERROR_FORMAT, MDLM_ERROR_OVERFLOW});
         if (status != expected) found("mdlm_chain_solve: %s", mdlm_last_error());
         return;
@@ -112,7 +115,7 @@ void chain(std::string_view input) {
     check_frontier(chain, frontier);
     check_solve(chain, frontier, input);
     const std::string answer = text_of("mdlm_chain_frontier", [&](char *buf, size_t cap, size_t *out_len) {
-        return mdlm_chain_frontier(input.data(), input.size(), labels, buf, cap, out_len);
+        return mdlm_chain_frontier(input.data(), input.size(), &options, buf, cap, out_len);
     });
     if (nlohmann::json::parse(answer).at("frontier").size() != frontier.points.size())
         found("the answer has other plans: %s", answer.c_str());

@@ -33,7 +33,7 @@ Step::Step(mdlm_comm *comm, const Settings &settings) {
         OK(mdlm_block_create(context_, &config, &block_));
         OK(mdlm_block_reserve(block_, &shape, nullptr));
         OK(mdlm_params_init(block_, 1234));
-        OK(mdlm_zero_grads(block_));
+        OK(mdlm_params_zero_grads(block_));
         OK(mdlm_tape_create(block_, &tape_));
         mdlm_io io = MDLM_IO_INIT;
         OK(mdlm_block_io(block_, &batch, &io));

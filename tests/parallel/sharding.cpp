@@ -40,7 +40,7 @@ struct Block {
     Values gathered(int64_t i) const {
         const mdlm_param_desc d = info(i);
         Values values(static_cast<size_t>(d.full_shape[0] * (d.ndim == 2 ? d.full_shape[1] : 1)));
-        OK(mdlm_param_gather(block, i, 0, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
+        OK(mdlm_param_gather(block, i, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
         return values;
     }
 };
@@ -143,14 +143,14 @@ std::string shards(mdlm_comm *comm, int rank, int size) {
             whole.push_back(1.0 + value_of(i, e) / 65536);  // exact in float32, not in bf16
         const size_t full_bytes = whole.size() * sizeof(double), bytes = elements * sizeof(float);
         std::vector<float> moment(elements, -1.0f);
-        OK(mdlm_param_gather(b.block, i, 0, MDLM_DTYPE_F64, before.data(), full_bytes));
+        OK(mdlm_param_gather(b.block, i, MDLM_DTYPE_F64, before.data(), full_bytes));
         OK(mdlm_param_shard_write(b.block, i, moment.data(), MDLM_DTYPE_F32, bytes, nullptr, nullptr, nullptr,
                                   MDLM_DTYPE_F64, whole.data(), full_bytes));
         Values gathered(whole.size());
         OK(mdlm_param_shard_gather(b.block, i, moment.data(), MDLM_DTYPE_F32, bytes, MDLM_DTYPE_F64, gathered.data(),
                                    full_bytes));
         hold(gathered == whole, std::string(d.name) + ": a gathered shard is not what was written");
-        OK(mdlm_param_gather(b.block, i, 0, MDLM_DTYPE_F64, after.data(), full_bytes));
+        OK(mdlm_param_gather(b.block, i, MDLM_DTYPE_F64, after.data(), full_bytes));
         hold(before == after, std::string(d.name) + ": writing a shard has changed the parameter");
         // A read fills in what the rank has, and leaves the rest; a write takes what it has, and nothing else.
         Values mine(whole.size(), -7.0);

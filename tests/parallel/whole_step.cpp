@@ -72,7 +72,7 @@ private:
         shape_.input_requires_grad = s_.input_gradient;
         OK(mdlm_block_reserve(block_, &shape_, nullptr));
         OK(mdlm_tape_create(block_, &tape_));
-        OK(mdlm_zero_grads(block_));
+        OK(mdlm_params_zero_grads(block_));
     }
 
     void load(int64_t i) {
@@ -130,7 +130,8 @@ private:
 
     Values gathered(int64_t i, const mdlm_param_desc &info, bool gradient) {
         Values values(static_cast<size_t>(elements(info)));
-        OK(mdlm_param_gather(block_, i, gradient, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
+        const auto gather = gradient ? mdlm_param_grad_gather : mdlm_param_gather;
+        OK(gather(block_, i, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
         return values;
     }
 

@@ -23,7 +23,8 @@ namespace planner = mdlm::planner;
 // A draw without settings and edits of its own, so that the planner is asked.
 Draw bare(uint64_t seed) {
     Draw d = draw(seed);
-    d.config.recompute_granularity = MDLM_RECOMPUTE_NONE, d.config.recompute_method = MDLM_METHOD_NONE;
+    d.config.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_NONE,
+    d.config.recompute_method = MDLM_RECOMPUTE_METHOD_NONE;
     d.config.recompute_num_layers = 0, d.config.recompute_modules = 0;
     d.edits = {};
     d.shape.in_flight = std::max(d.shape.in_flight, static_cast<int32_t>(1 + seed % 3));  // as many as its events need

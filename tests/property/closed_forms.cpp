@@ -124,17 +124,17 @@ TEST_CASE("replayed ops and FLOPs: selective, every set of modules") {
             };
             std::string names;
             const std::pair<uint32_t, const char *> all[] = {
-                {MDLM_MODULE_CORE_ATTN, "core_attn"},       {MDLM_MODULE_QKV, "qkv"},
-                {MDLM_MODULE_QK_NORM_ROPE, "qk_norm_rope"}, {MDLM_MODULE_LAYERNORM, "layernorm"},
-                {MDLM_MODULE_MLP_ACT, "mlp_act"},           {MDLM_MODULE_MLP, "mlp"}};
+                {MDLM_RECOMPUTE_MODULE_CORE_ATTN, "core_attn"},       {MDLM_RECOMPUTE_MODULE_QKV, "qkv"},
+                {MDLM_RECOMPUTE_MODULE_QK_NORM_ROPE, "qk_norm_rope"}, {MDLM_RECOMPUTE_MODULE_LAYERNORM, "layernorm"},
+                {MDLM_RECOMPUTE_MODULE_MLP_ACT, "mlp_act"},           {MDLM_RECOMPUTE_MODULE_MLP, "mlp"}};
             for (const auto &[module, name] : all)
                 if ((modules & module) != 0) names += (names.empty() ? "" : ",") + std::string(name);
-            on(MDLM_MODULE_CORE_ATTN, m.fused ? Ops{"attention"} : Ops{"scores", "softmax", "context"});
-            on(MDLM_MODULE_QKV, m.rotated ? Ops{"qkv", "rotate"} : Ops{"qkv"});
-            on(MDLM_MODULE_QK_NORM_ROPE, m.rotated ? Ops{"rotate"} : Ops{});
-            on(MDLM_MODULE_LAYERNORM, {"norm1", "norm2"});
-            on(MDLM_MODULE_MLP_ACT, {"act"});
-            on(MDLM_MODULE_MLP, {"fc1", "act"});
+            on(MDLM_RECOMPUTE_MODULE_CORE_ATTN, m.fused ? Ops{"attention"} : Ops{"scores", "softmax", "context"});
+            on(MDLM_RECOMPUTE_MODULE_QKV, m.rotated ? Ops{"qkv", "rotate"} : Ops{"qkv"});
+            on(MDLM_RECOMPUTE_MODULE_QK_NORM_ROPE, m.rotated ? Ops{"rotate"} : Ops{});
+            on(MDLM_RECOMPUTE_MODULE_LAYERNORM, {"norm1", "norm2"});
+            on(MDLM_RECOMPUTE_MODULE_MLP_ACT, {"act"});
+            on(MDLM_RECOMPUTE_MODULE_MLP, {"fc1", "act"});
             INFO("modules ", names);
             compare(m, selective(names), {ops, ops});
         }

@@ -64,12 +64,13 @@ void draw_setting(Random &r, mdlm_config &c) {
     switch (r.in(0, 4)) {
     case 0: break;
     case 1:
-        c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE;
+        c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE;
         c.recompute_modules = static_cast<uint32_t>(r.in(0, 63));
         break;
     default:
-        c.recompute_granularity = MDLM_RECOMPUTE_FULL;
-        c.recompute_method = r.one_of({MDLM_METHOD_UNIFORM, MDLM_METHOD_UNIFORM, MDLM_METHOD_BLOCK});
+        c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL;
+        c.recompute_method =
+            r.one_of({MDLM_RECOMPUTE_METHOD_UNIFORM, MDLM_RECOMPUTE_METHOD_UNIFORM, MDLM_RECOMPUTE_METHOD_BLOCK});
         c.recompute_num_layers = r.in(1, c.num_layers);
     }
     if (r.percent(25)) {
@@ -172,9 +173,9 @@ mdlm_status set_tensor(mdlm_plan *plan, const mdlm_plan_layer &unit, int64_t ite
                        mdlm_storage storage) {
     const bool input = std::string(name) == "input";
     if (input && item != unit.unit_first) return MDLM_OK;
-    if (input && storage == MDLM_REPLAY) storage = MDLM_KEEP;
-    if (!input && storage == MDLM_SHARD) storage = MDLM_KEEP;
-    if (!input && unit.unit_count > 1 && storage == MDLM_HOST) storage = MDLM_REPLAY;
+    if (input && storage == MDLM_STORAGE_REPLAY) storage = MDLM_STORAGE_KEEP;
+    if (!input && storage == MDLM_STORAGE_SHARD) storage = MDLM_STORAGE_KEEP;
+    if (!input && unit.unit_count > 1 && storage == MDLM_STORAGE_HOST) storage = MDLM_STORAGE_REPLAY;
     return mdlm_plan_set(plan, item, name, storage);
 }
 
@@ -245,7 +246,7 @@ Draw draw_for_group(uint64_t seed, int64_t t) {
     c.ffn_hidden_size = (c.ffn_hidden_size + t - 1) / t * t;
     c.sequence_parallel = r.percent(45);
     if (c.sequence_parallel == 0) {
-        if (c.recompute_method != MDLM_METHOD_NONE) c.distribute_saved_activations = r.percent(60);
+        if (c.recompute_method != MDLM_RECOMPUTE_METHOD_NONE) c.distribute_saved_activations = r.percent(60);
         d.edits.shard = r.one_of<int64_t>({0, 1, 3});
         return d;
     }
@@ -354,17 +355,18 @@ mdlm_status edit(const Draw &d, mdlm_plan *plan) {
     return each_tensor(d, plan, [&]() -> mdlm_storage {
         if (!r.percent(d.edits.tensors)) return -1;
         int64_t at = r.in(1, d.edits.keep + d.edits.replay + d.edits.host + d.edits.shard);
-        for (const auto &[weight, storage] :
-             {std::pair{d.edits.keep, MDLM_KEEP}, {d.edits.replay, MDLM_REPLAY}, {d.edits.host, MDLM_HOST}})
+        for (const auto &[weight, storage] : {std::pair{d.edits.keep, MDLM_STORAGE_KEEP},
+                                              {d.edits.replay, MDLM_STORAGE_REPLAY},
+                                              {d.edits.host, MDLM_STORAGE_HOST}})
             if ((at -= weight) <= 0) return storage;
-        return MDLM_SHARD;
+        return MDLM_STORAGE_SHARD;
     });
 }
 
 mdlm_status keep_everything(const Draw &d, mdlm_plan *plan) {
     for (int64_t i = 0; i < d.config.num_layers; ++i)
         if (const mdlm_status s = mdlm_plan_set_unit(plan, i, 1)) return s;
-    return each_tensor(d, plan, [] { return MDLM_KEEP; });
+    return each_tensor(d, plan, [] { return MDLM_STORAGE_KEEP; });
 }
 
 }  // namespace property

@@ -65,8 +65,8 @@ public:
             if (!how_.whole) continue;
             std::vector<double> whole(
                 static_cast<size_t>(p.info.full_shape[0] * (p.info.ndim == 2 ? p.info.full_shape[1] : 1)));
-            OK(mdlm_param_gather(block_, static_cast<int64_t>(i), 1, MDLM_DTYPE_F64, whole.data(),
-                                 whole.size() * sizeof(double)));
+            OK(mdlm_param_grad_gather(block_, static_cast<int64_t>(i), MDLM_DTYPE_F64, whole.data(),
+                                      whole.size() * sizeof(double)));
             out_.values.emplace_back(name, std::move(whole));
         }
     }

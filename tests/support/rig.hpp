@@ -93,7 +93,7 @@ struct Rig {
         return mdlm_block_backward(block, tape, options, dy.get(), shape.input_requires_grad != 0 ? dx.get() : nullptr);
     }
     mdlm_status step() {
-        if (mdlm_status s = mdlm_zero_grads(block)) return s;
+        if (mdlm_status s = mdlm_params_zero_grads(block)) return s;
         if (mdlm_status s = forward()) return s;
         return backward();
     }

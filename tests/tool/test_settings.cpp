@@ -69,22 +69,26 @@ TEST_CASE("bench: a sweep has every recompute setting once, and all are settings
         CHECK(s.name == recompute_name(s.config));
     }
     CHECK(all.front().name == "none");
-    const auto has = [&](mdlm_granularity granularity, uint32_t modules, mdlm_method method, int64_t layers) {
+    const auto has = [&](mdlm_recompute_granularity granularity, uint32_t modules, mdlm_recompute_method method,
+                         int64_t layers) {
         return 1 == std::count_if(all.begin(), all.end(), [&](const Setting &s) {
                    return s.config.recompute_granularity == granularity && s.config.recompute_modules == modules &&
                           s.config.recompute_method == method && s.config.recompute_num_layers == layers;
                });
     };
-    for (const uint32_t modules : {uint32_t{MDLM_MODULE_CORE_ATTN}, uint32_t{MDLM_MODULE_LAYERNORM},
-                                   uint32_t{MDLM_MODULE_MLP_ACT}, uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_MLP_ACT},
-                                   uint32_t{MDLM_MODULE_LAYERNORM | MDLM_MODULE_QK_NORM_ROPE | MDLM_MODULE_MLP_ACT},
-                                   uint32_t{MDLM_MODULE_MLP}, uint32_t{MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN}}) {
+    for (const uint32_t modules :
+         {uint32_t{MDLM_RECOMPUTE_MODULE_CORE_ATTN}, uint32_t{MDLM_RECOMPUTE_MODULE_LAYERNORM},
+          uint32_t{MDLM_RECOMPUTE_MODULE_MLP_ACT},
+          uint32_t{MDLM_RECOMPUTE_MODULE_LAYERNORM | MDLM_RECOMPUTE_MODULE_MLP_ACT},
+          uint32_t{MDLM_RECOMPUTE_MODULE_LAYERNORM | MDLM_RECOMPUTE_MODULE_QK_NORM_ROPE |
+                   MDLM_RECOMPUTE_MODULE_MLP_ACT},
+          uint32_t{MDLM_RECOMPUTE_MODULE_MLP}, uint32_t{MDLM_RECOMPUTE_MODULE_QKV | MDLM_RECOMPUTE_MODULE_CORE_ATTN}}) {
         CAPTURE(modules);
-        CHECK(has(MDLM_RECOMPUTE_SELECTIVE, modules, MDLM_METHOD_NONE, 0));
+        CHECK(has(MDLM_RECOMPUTE_GRANULARITY_SELECTIVE, modules, MDLM_RECOMPUTE_METHOD_NONE, 0));
     }
-    for (int64_t n = 1; n <= 3; ++n) CHECK(has(MDLM_RECOMPUTE_FULL, 0, MDLM_METHOD_UNIFORM, n));
-    for (int64_t n = 1; n <= 2; ++n) CHECK(has(MDLM_RECOMPUTE_FULL, 0, MDLM_METHOD_BLOCK, n));
-    CHECK(!has(MDLM_RECOMPUTE_FULL, 0, MDLM_METHOD_BLOCK, 3));  // the same as uniform with 1
+    for (int64_t n = 1; n <= 3; ++n) CHECK(has(MDLM_RECOMPUTE_GRANULARITY_FULL, 0, MDLM_RECOMPUTE_METHOD_UNIFORM, n));
+    for (int64_t n = 1; n <= 2; ++n) CHECK(has(MDLM_RECOMPUTE_GRANULARITY_FULL, 0, MDLM_RECOMPUTE_METHOD_BLOCK, n));
+    CHECK(!has(MDLM_RECOMPUTE_GRANULARITY_FULL, 0, MDLM_RECOMPUTE_METHOD_BLOCK, 3));  // the same as uniform with 1
 
     // Without norm and rotation of q and k there is nothing of that name to replay.
     const std::vector<std::string> plain = names(
@@ -163,11 +167,11 @@ TEST_CASE("bench: budgets have the planner's plan and the fewest layers of full/
         if (all[i].config.memory_budget != 0) {
             const auto least = static_cast<int64_t>(cost.minimum_budget_bytes);
             CHECK(all[i].budget == least + (most - least) * all[i].percent / 100);
-            CHECK(all[i].config.recompute_granularity == MDLM_RECOMPUTE_NONE);
+            CHECK(all[i].config.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_NONE);
             continue;
         }
         CHECK(all[i].percent == all[i - 1].percent);
-        CHECK(all[i].config.recompute_method == MDLM_METHOD_BLOCK);
+        CHECK(all[i].config.recompute_method == MDLM_RECOMPUTE_METHOD_BLOCK);
         if (all[i].config.recompute_num_layers == 1) continue;
         Setting fewer = all[i];
         --fewer.config.recompute_num_layers;

@@ -46,7 +46,7 @@ private:
 // was written.
 uint64_t step(Rig &rig, std::array<size_t, 4> off) {
     Placed x(rig.x, off[0]), y(rig.y, off[1]), dy(rig.dy, off[2]), dx(rig.dx, off[3]);
-    if (mdlm_zero_grads(rig.block) != MDLM_OK ||
+    if (mdlm_params_zero_grads(rig.block) != MDLM_OK ||
         mdlm_block_forward(rig.block, &rig.batch, x.get(), rig.tape, y.get()) != MDLM_OK ||
         mdlm_block_backward(rig.block, rig.tape, nullptr, dy.get(), dx.get()) != MDLM_OK)
         return 0;
@@ -209,7 +209,7 @@ TEST_CASE("what is not aligned as an element is, is refused by name, and mdlm_bl
         REQUIRE_OK(mdlm_block_io(rig.block, &rig.batch, &older));
         CHECK(older.bytes == io.bytes);
         CHECK(older.alignment == 77);
-        REQUIRE_OK(mdlm_zero_grads(rig.block));
+        REQUIRE_OK(mdlm_params_zero_grads(rig.block));
         const std::string text = "aligned to " + std::to_string(size);
         for (size_t off = 1; off < size; ++off) {
             const auto at = [&](Buffer &b) { return static_cast<void *>(static_cast<char *>(b.get()) + off); };

@@ -138,7 +138,7 @@ TEST_CASE("the memory of cu_seqlens is the caller's again after forward") {
     REQUIRE_OK(rig.open());
     REQUIRE_OK(rig.step());
     const uint64_t good = rig.digest();
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     documents = {0, 1, 8};
     documents.clear();

@@ -16,14 +16,15 @@ namespace {
 struct Counted {
     int64_t live_bytes = 0, calls = 0, wrong = 0;
     mdlm_allocator table() {
-        return {[](void *payload, size_t bytes, size_t alignment) -> void * {
+        return {sizeof(mdlm_allocator),
+                [](void *payload, size_t bytes, size_t alignment, void *) -> void * {
                     auto &c = *static_cast<Counted *>(payload);
                     c.wrong += bytes == 0 || alignment == 0 || alignment > 4096 || (alignment & (alignment - 1)) != 0;
                     c.live_bytes += static_cast<int64_t>(bytes);
                     ++c.calls;
                     return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
                 },
-                [](void *payload, void *memory, size_t bytes, size_t) {
+                [](void *payload, void *memory, size_t bytes, size_t, void *) {
                     auto &c = *static_cast<Counted *>(payload);
                     c.wrong += memory == nullptr;
                     c.live_bytes -= static_cast<int64_t>(bytes);
@@ -110,7 +111,7 @@ TEST_CASE("two contexts do not interfere") {
     REQUIRE_OK(one.step());
     const uint64_t good = one.digest();
     REQUIRE_OK(two.open());
-    REQUIRE_OK(mdlm_zero_grads(one.block));
+    REQUIRE_OK(mdlm_params_zero_grads(one.block));
     REQUIRE_OK(one.forward());
     CHECK_FAILS(two.backward(), MDLM_ERROR_STATE, "tape");
     CHECK_OK(two.step());

@@ -94,12 +94,14 @@ TEST_CASE("a context that cannot be") {
     create_context([](auto &d) { d.device_index = 1; }, MDLM_ERROR_ARGUMENT, "device_index");
     create_context([](auto &d) { d.num_threads = -1; }, MDLM_ERROR_ARGUMENT, "num_threads");
     create_context([](auto &d) { d.num_threads = 1025; }, MDLM_ERROR_ARGUMENT, "num_threads");
-    mdlm_threadpool pool = {0, [](void *, int64_t, void (*)(void *, int64_t, int32_t), void *) {}, nullptr};
+    mdlm_threadpool pool = {sizeof(mdlm_threadpool), 0, 0,
+                            [](void *, int64_t, void (*)(void *, int64_t, int32_t), void *) {}, nullptr};
     create_context([&](auto &d) { d.threadpool = &pool; }, MDLM_ERROR_ARGUMENT, "num_threads");
     pool.num_threads = 2;
     pool.parallel_for = nullptr;
     create_context([&](auto &d) { d.threadpool = &pool; }, MDLM_ERROR_ARGUMENT, "parallel_for");
-    const mdlm_allocator half = {[](void *, size_t, size_t) -> void * { return nullptr; }, nullptr, nullptr};
+    const mdlm_allocator half = {sizeof(mdlm_allocator),
+                                 [](void *, size_t, size_t, void *) -> void * { return nullptr; }, nullptr, nullptr};
     create_context([&](auto &d) { d.device_allocator = &half; }, MDLM_ERROR_ARGUMENT, "allocator");
     create_context([&](auto &d) { d.host_allocator = &half; }, MDLM_ERROR_ARGUMENT, "allocator");
     create_context([](auto &d) { d.struct_size = 3; }, MDLM_ERROR_ARGUMENT, "struct_size");
@@ -183,7 +185,7 @@ TEST_CASE("misaligned data") {
     const auto off = [](Buffer &b) { return static_cast<void *>(static_cast<unsigned char *>(b.get()) + 2); };
     CHECK_FAILS(mdlm_block_forward(rig.block, &rig.batch, off(rig.x), rig.tape, rig.y.get()), MDLM_ERROR_ARGUMENT, "x");
     CHECK_FAILS(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), rig.tape, off(rig.y)), MDLM_ERROR_ARGUMENT, "y");
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     CHECK_FAILS(mdlm_block_backward(rig.block, rig.tape, nullptr, off(rig.dy), rig.dx.get()), MDLM_ERROR_ARGUMENT,
                 "dy");
@@ -213,7 +215,7 @@ TEST_CASE("parameters: indices, boxes, parts, sizes, dtypes") {
                     MDLM_ERROR_ARGUMENT, "index");
         CHECK_FAILS(mdlm_param_read(rig.block, index, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &desc, 4),
                     MDLM_ERROR_ARGUMENT, "index");
-        CHECK_FAILS(mdlm_param_gather(rig.block, index, 0, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
+        CHECK_FAILS(mdlm_param_gather(rig.block, index, MDLM_DTYPE_F32, &desc, 4), MDLM_ERROR_ARGUMENT, "index");
     }
     CHECK_FAILS(mdlm_param_find(rig.block, "layers.0.no_such_thing", &found), MDLM_ERROR_NOT_FOUND, "no_such_thing");
     CHECK(found == 77);
@@ -251,12 +253,12 @@ TEST_CASE("plans: layers, tensors, storages, units") {
     mdlm_storage storage = 77;
     mdlm_plan_layer layer = MDLM_PLAN_LAYER_INIT;
     CHECK_FAILS(mdlm_plan_get(plan, 0, "no_such_tensor", &storage), MDLM_ERROR_NOT_FOUND, "no_such_tensor");
-    CHECK_FAILS(mdlm_plan_set(plan, 0, "no_such_tensor", MDLM_KEEP), MDLM_ERROR_NOT_FOUND, "no_such_tensor");
+    CHECK_FAILS(mdlm_plan_set(plan, 0, "no_such_tensor", MDLM_STORAGE_KEEP), MDLM_ERROR_NOT_FOUND, "no_such_tensor");
     CHECK_FAILS(mdlm_plan_get(plan, 3, "input", &storage), MDLM_ERROR_ARGUMENT, "layer");
     CHECK_FAILS(mdlm_plan_get(plan, -1, "input", &storage), MDLM_ERROR_ARGUMENT, "layer");
-    CHECK_FAILS(mdlm_plan_set(plan, -2, "input", MDLM_KEEP), MDLM_ERROR_ARGUMENT, "layer");
+    CHECK_FAILS(mdlm_plan_set(plan, -2, "input", MDLM_STORAGE_KEEP), MDLM_ERROR_ARGUMENT, "layer");
     CHECK_FAILS(mdlm_plan_set(plan, 0, "input", 9), MDLM_ERROR_ARGUMENT, "storage");
-    CHECK_FAILS(mdlm_plan_set(plan, 0, "input", MDLM_REPLAY), MDLM_ERROR_CONFIG, "input");
+    CHECK_FAILS(mdlm_plan_set(plan, 0, "input", MDLM_STORAGE_REPLAY), MDLM_ERROR_CONFIG, "input");
     CHECK_FAILS(mdlm_plan_set_unit(plan, 0, 0), MDLM_ERROR_ARGUMENT, "unit");
     CHECK_FAILS(mdlm_plan_set_unit(plan, 1, 2), MDLM_ERROR_ARGUMENT, "unit");
     CHECK_FAILS(mdlm_plan_set_unit(plan, -1, 1), MDLM_ERROR_ARGUMENT, "unit");

@@ -105,8 +105,8 @@ TEST_CASE("NULL in functions on plans") {
     CHECK_NULL(mdlm_plan_create(nullptr, &rig.shape, nullptr, &plan), "config");
     CHECK_NULL(mdlm_plan_create(&rig.config, nullptr, nullptr, &plan), "shape");
     CHECK_NULL(mdlm_plan_create(&rig.config, &rig.shape, nullptr, nullptr), "out");
-    CHECK_NULL(mdlm_plan_set(nullptr, 0, "norm1", MDLM_KEEP), "plan");
-    CHECK_NULL(mdlm_plan_set(rig.plan, 0, nullptr, MDLM_KEEP), "tensor");
+    CHECK_NULL(mdlm_plan_set(nullptr, 0, "norm1", MDLM_STORAGE_KEEP), "plan");
+    CHECK_NULL(mdlm_plan_set(rig.plan, 0, nullptr, MDLM_STORAGE_KEEP), "tensor");
     CHECK_NULL(mdlm_plan_get(nullptr, 0, "input", &storage), "plan");
     CHECK_NULL(mdlm_plan_get(rig.plan, 0, nullptr, &storage), "tensor");
     CHECK_NULL(mdlm_plan_get(rig.plan, 0, "input", nullptr), "out");
@@ -181,8 +181,8 @@ TEST_CASE("NULL in functions on blocks and parameters") {
                "block");
     CHECK_NULL(mdlm_param_grad_read(rig.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, nullptr, sizeof values),
                "host");
-    CHECK_NULL(mdlm_param_gather(nullptr, 0, 0, MDLM_DTYPE_F32, values, 64), "block");
-    CHECK_NULL(mdlm_param_gather(rig.block, 0, 0, MDLM_DTYPE_F32, nullptr, 64), "host");
+    CHECK_NULL(mdlm_param_gather(nullptr, 0, MDLM_DTYPE_F32, values, 64), "block");
+    CHECK_NULL(mdlm_param_gather(rig.block, 0, MDLM_DTYPE_F32, nullptr, 64), "host");
     const auto shard_write = [&](mdlm_block *of, void *shard, const void *host) {
         return mdlm_param_shard_write(of, 0, shard, MDLM_DTYPE_F32, 64, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, host,
                                       64);
@@ -204,7 +204,7 @@ TEST_CASE("NULL in functions on blocks and parameters") {
     CHECK_NULL(shard_gather(rig.block, nullptr, values), "shard");
     CHECK_NULL(shard_gather(rig.block, values, nullptr), "host");
     CHECK_NULL(mdlm_params_changed(nullptr), "block");
-    CHECK_NULL(mdlm_zero_grads(nullptr), "block");
+    CHECK_NULL(mdlm_params_zero_grads(nullptr), "block");
     CHECK_NULL(mdlm_block_io(nullptr, &rig.batch, &io), "block");
     CHECK_NULL(mdlm_block_io(rig.block, nullptr, &io), "batch");
     CHECK_NULL(mdlm_block_io(rig.block, &rig.batch, nullptr), "io");
@@ -235,7 +235,7 @@ TEST_CASE("NULL in functions on tapes, and in forward and backward") {
     CHECK_NULL(mdlm_block_forward(rig.block, nullptr, rig.x.get(), rig.tape, rig.y.get()), "batch");
     CHECK_NULL(mdlm_block_forward(rig.block, &rig.batch, nullptr, rig.tape, rig.y.get()), "x");
     CHECK_NULL(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), rig.tape, nullptr), "y");
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     CHECK_NULL(mdlm_block_backward(nullptr, rig.tape, nullptr, rig.dy.get(), rig.dx.get()), "block");
     CHECK_NULL(mdlm_block_backward(rig.block, nullptr, nullptr, rig.dy.get(), rig.dx.get()), "tape");

@@ -21,7 +21,7 @@ TEST_CASE("what needs a reservation") {
     CHECK_FAILS(mdlm_block_prepare(rig.block, &rig.batch), MDLM_ERROR_STATE, "reserve");
     CHECK_FAILS(mdlm_tape_create(rig.block, &rig.tape), MDLM_ERROR_STATE, "reserve");
     CHECK_FAILS(mdlm_params_init(rig.block, 42), MDLM_ERROR_STATE, "reserve");
-    CHECK_FAILS(mdlm_zero_grads(rig.block), MDLM_ERROR_STATE, "reserve");
+    CHECK_FAILS(mdlm_params_zero_grads(rig.block), MDLM_ERROR_STATE, "reserve");
     CHECK_FAILS(mdlm_param_data(rig.block, 0, &data, nullptr), MDLM_ERROR_STATE, "reserve");
     CHECK_FAILS(rig.evaluate(), MDLM_ERROR_STATE, "reserve");
     CHECK(rig.tape == nullptr);
@@ -46,7 +46,7 @@ TEST_CASE("the life of a tape") {
     CHECK_FAILS(mdlm_tape_create(rig.block, &second), MDLM_ERROR_STATE, "tape");
     CHECK(second == nullptr);
     CHECK_FAILS(rig.backward(), MDLM_ERROR_STATE, "tape");  // empty
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     CHECK_FAILS(rig.forward(), MDLM_ERROR_STATE, "tape");  // full
     CHECK_FAILS(mdlm_block_reserve(rig.block, &rig.shape, nullptr), MDLM_ERROR_STATE, "tape");
@@ -90,7 +90,7 @@ TEST_CASE("evaluation while a tape is in flight") {
         REQUIRE_OK(rig.step());
         const uint64_t good = rig.digest();
         CHECK_OK(rig.evaluate());  // none in flight
-        REQUIRE_OK(mdlm_zero_grads(rig.block));
+        REQUIRE_OK(mdlm_params_zero_grads(rig.block));
         REQUIRE_OK(rig.forward());
         Buffer y(rig.y.size());
         if (allowed != 0) CHECK_OK(mdlm_block_forward(rig.block, &rig.batch, rig.x.get(), nullptr, y.get()));
@@ -136,7 +136,7 @@ TEST_CASE("binding memory while a tape is in flight") {
     REQUIRE_OK(rig.open());
     REQUIRE_OK(rig.step());
     const uint64_t good = rig.digest();
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     std::vector<unsigned char> room(1 << 18);
     void *aligned = room.data() + (256 - reinterpret_cast<uintptr_t>(room.data()) % 256) % 256;
@@ -226,7 +226,7 @@ TEST_CASE("grad_ready that fails") {
             mdlm_set_last_error("the optimizer of the test said no");
             return MDLM_ERROR_DEVICE;
         };
-        REQUIRE_OK(mdlm_zero_grads(rig.block));
+        REQUIRE_OK(mdlm_params_zero_grads(rig.block));
         REQUIRE_OK(rig.forward());
         CHECK_FAILS(rig.backward(&options), MDLM_ERROR_CALLBACK, "grad_ready");
         CHECK(std::strstr(mdlm_last_error(), "the optimizer of the test said no") != nullptr);
@@ -255,10 +255,10 @@ TEST_CASE("grad_ready may not call into its context") {
     options.grad_ready = [](void *payload, int64_t layer) -> mdlm_status {
         auto &r = *static_cast<Ready *>(payload);
         r.layers.push_back(layer);
-        r.inner = mdlm_zero_grads(r.rig->block);
+        r.inner = mdlm_params_zero_grads(r.rig->block);
         return MDLM_OK;
     };
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     CHECK_OK(rig.backward(&options));
     CHECK(ready.inner == MDLM_ERROR_BUSY);

@@ -24,7 +24,7 @@ struct Intruder {
     bool done = false;
 
     mdlm_threadpool table(int32_t threads = 3) {
-        return {threads,
+        return {sizeof(mdlm_threadpool), threads, 0,
                 [](void *payload, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
                     auto &self = *static_cast<Intruder *>(payload);
                     ++self.calls;
@@ -94,7 +94,7 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
         self.note(r.forward());
         self.note(r.evaluate());
         self.note(r.backward());
-        self.note(mdlm_zero_grads(r.block));
+        self.note(mdlm_params_zero_grads(r.block));
         self.note(mdlm_params_changed(r.block));
         self.note(mdlm_params_init(r.block, 1));
         self.note(mdlm_params_bind(r.block, nullptr, 0, nullptr, 0));
@@ -108,7 +108,7 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
         self.note(mdlm_param_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_write(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_grad_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4));
-        self.note(mdlm_param_gather(r.block, 0, 0, MDLM_DTYPE_F32, &value, 4));
+        self.note(mdlm_param_gather(r.block, 0, MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_shard_read(r.block, 0, &value, MDLM_DTYPE_F32, 4, nullptr, nullptr, nullptr,
                                         MDLM_DTYPE_F32, &value, 4));
         self.note(mdlm_param_shard_write(r.block, 0, &value, MDLM_DTYPE_F32, 4, nullptr, nullptr, nullptr,
@@ -131,7 +131,7 @@ TEST_CASE("a second thread gets BUSY and nothing happens") {
         self.note(mdlm_context_set_observer(r.context, nullptr, nullptr));
         self.note(mdlm_context_info(r.context, text, sizeof text, nullptr));
     };
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     CHECK(pool.seen.size() == 37);
     for (size_t i = 0; i < pool.seen.size(); ++i) {

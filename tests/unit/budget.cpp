@@ -68,7 +68,7 @@ TEST_CASE("budget: the plan fits, is proven, and its numbers add up") {
     CHECK(backward == half.cost.backward_ns);
     CHECK(extra == half.cost.extra_ns);
     // An edited plan has times, and nothing is proven of it.
-    REQUIRE_OK(mdlm_plan_set(half.plan, 6, "input", MDLM_KEEP));
+    REQUIRE_OK(mdlm_plan_set(half.plan, 6, "input", MDLM_STORAGE_KEEP));
     mdlm_plan_cost edited = MDLM_PLAN_COST_INIT;
     REQUIRE_OK(mdlm_plan_get_cost(half.plan, &edited));
     CHECK(edited.extra_ns == half.cost.extra_ns);
@@ -169,11 +169,13 @@ TEST_CASE("budget: the frontier is what single budgets give") {
         mdlm_target target = MDLM_TARGET_INIT;
         target.num_threads = 1;
         size_t count = 0, again = 0;
-        REQUIRE_OK(mdlm_plan_frontier(&c, &shape, &target, nullptr, nullptr, 0, &count));
+        uint64_t gap_ns = 1;
+        REQUIRE_OK(mdlm_plan_frontier(&c, &shape, &target, nullptr, nullptr, 0, &count, nullptr));
         REQUIRE(count > 10);
         std::vector<uint64_t> peaks(count), times(count);
-        REQUIRE_OK(mdlm_plan_frontier(&c, &shape, &target, peaks.data(), times.data(), count, &again));
+        REQUIRE_OK(mdlm_plan_frontier(&c, &shape, &target, peaks.data(), times.data(), count, &again, &gap_ns));
         CHECK(again == count);
+        CHECK(gap_ns == 0);
         CHECK(times.back() == 0);
         for (size_t i = 0; i < count; ++i) {
             if (i > 0) CHECK((peaks[i] > peaks[i - 1] && times[i] < times[i - 1]));
@@ -214,16 +216,16 @@ TEST_CASE("budget: at every budget no setting of Megatron's that fits is faster"
         std::vector<mdlm_config> settings = {k.config};
         for (uint32_t modules = 1; modules < 64; modules += 3) {
             settings.push_back(k.config);
-            settings.back().recompute_granularity = MDLM_RECOMPUTE_SELECTIVE,
+            settings.back().recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE,
             settings.back().recompute_modules = modules;
         }
         const bool distributes = k.config.tensor_model_parallel_size > 1 && k.config.sequence_parallel == 0;
         for (int64_t n = 1; n <= k.config.num_layers; ++n)
-            for (const mdlm_method method : {MDLM_METHOD_UNIFORM, MDLM_METHOD_BLOCK})
+            for (const mdlm_recompute_method method : {MDLM_RECOMPUTE_METHOD_UNIFORM, MDLM_RECOMPUTE_METHOD_BLOCK})
                 for (int32_t d = 0; d <= int32_t{distributes}; ++d) {
                     settings.push_back(k.config);
                     mdlm_config &c = settings.back();
-                    c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = method,
+                    c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL, c.recompute_method = method,
                     c.recompute_num_layers = n;
                     c.distribute_saved_activations = d;
                 }

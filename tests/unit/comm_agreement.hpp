@@ -97,12 +97,13 @@ inline void on_groups(
 inline mdlm_status forward(Rig &rig) { return rig.forward(); }
 inline mdlm_status backward(Rig &rig) { return rig.backward(); }
 inline mdlm_status reserve(Rig &rig) { return mdlm_block_reserve(rig.block, &rig.shape, rig.plan); }
-inline mdlm_status gather(Rig &rig, int64_t index = 0, int32_t gradient = 0, mdlm_dtype dtype = MDLM_DTYPE_F32,
+inline mdlm_status gather(Rig &rig, int64_t index = 0, bool gradient = false, mdlm_dtype dtype = MDLM_DTYPE_F32,
                           size_t more = 0) {
     mdlm_param_desc desc = MDLM_PARAM_DESC_INIT;
     mdlm_param_info(rig.block, index, &desc);
     std::vector<float> host(static_cast<size_t>(desc.full_shape[0] * (desc.ndim == 2 ? desc.full_shape[1] : 1)));
-    return mdlm_param_gather(rig.block, index, gradient, dtype, host.data(), host.size() * sizeof(float) + more);
+    const auto call = gradient ? mdlm_param_grad_gather : mdlm_param_gather;
+    return call(rig.block, index, dtype, host.data(), host.size() * sizeof(float) + more);
 }
 
 }  // namespace mdlm_test

@@ -110,7 +110,7 @@ TEST_CASE("ranks with other frozen parameters, plans and devices") {
         }
         for (const int64_t layer : {0, 1}) {
             EXPECT_OK(mdlm_block_plan(m.rig.block, &m.rig.shape, &m.rig.plan));
-            if (m.is_odd()) EXPECT_OK(mdlm_plan_set(m.rig.plan, layer, "pre_mlp_layernorm", MDLM_REPLAY));
+            if (m.is_odd()) EXPECT_OK(mdlm_plan_set(m.rig.plan, layer, "pre_mlp_layernorm", MDLM_STORAGE_REPLAY));
             EXPECT_GOOD(m.differ(reserve, reserve, MDLM_ERROR_CONFIG,
                                  "plan of layer " + std::to_string(layer) + ": pre_mlp_layernorm", "keep", "replay"));
             mdlm_plan_destroy(std::exchange(m.rig.plan, nullptr));

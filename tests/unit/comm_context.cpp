@@ -12,7 +12,7 @@ using namespace mdlm_test;
 
 TEST_CASE("arguments of functions on communicators") {
     mdlm_comm *comms[3] = {};
-    CHECK_FAILS(mdlm_comm_create_threads(2, nullptr), MDLM_ERROR_ARGUMENT, "out");
+    CHECK_FAILS(mdlm_comm_create_threads(2, nullptr), MDLM_ERROR_ARGUMENT, "ranks");
     for (const int32_t size : {0, -1, 1025, INT32_MIN, INT32_MAX})
         CHECK_FAILS(mdlm_comm_create_threads(size, comms), MDLM_ERROR_ARGUMENT, "size");
     CHECK(comms[0] == nullptr);

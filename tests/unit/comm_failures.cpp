@@ -149,7 +149,7 @@ TEST_CASE("grad_ready fails on one rank, at each layer") {
                     join_group(rig, r);
                     EXPECT_OK(rig.open());
                     EXPECT_OK(rig.step());
-                    EXPECT_OK(mdlm_zero_grads(rig.block));
+                    EXPECT_OK(mdlm_params_zero_grads(rig.block));
                     EXPECT_OK(rig.forward());
                     Hook hook;
                     hook.fail_at = r.rank == odd ? layer : -1;
@@ -173,9 +173,9 @@ TEST_CASE("grad_ready fails on one rank, at each layer") {
                     // works.
                     EXPECT_FAILS(rig.backward(), MDLM_ERROR_COMM, "aborted");
                     EXPECT_FAILS(rig.forward(), MDLM_ERROR_COMM, "aborted");
-                    EXPECT_FAILS(mdlm_param_gather(rig.block, 0, 0, MDLM_DTYPE_F32, rig.x.get(), 64), MDLM_ERROR_COMM,
+                    EXPECT_FAILS(mdlm_param_gather(rig.block, 0, MDLM_DTYPE_F32, rig.x.get(), 64), MDLM_ERROR_COMM,
                                  "aborted");
-                    EXPECT_OK(mdlm_zero_grads(rig.block));
+                    EXPECT_OK(mdlm_params_zero_grads(rig.block));
                     EXPECT_OK(mdlm_tape_reset(rig.tape));
                     mdlm_tape_destroy(std::exchange(rig.tape, nullptr));
                     EXPECT_FAILS(mdlm_block_reserve(rig.block, &rig.shape, nullptr), MDLM_ERROR_COMM, "aborted");

@@ -59,13 +59,12 @@ TEST_CASE("one rank's arguments are refused: the others are told why") {
             return m.refused(
                 name, [](Rig &g) { return gather(g); }, other, status, line);
         };
-        EXPECT_GOOD(bad_gather([](Rig &g) { return gather(g, 0, 2); }, MDLM_ERROR_ARGUMENT, "gradient = 2"));
-        EXPECT_GOOD(bad_gather([](Rig &g) { return gather(g, 0, 0, 9); }, MDLM_ERROR_ARGUMENT, "dtype = 9"));
+        EXPECT_GOOD(bad_gather([](Rig &g) { return gather(g, 0, false, 9); }, MDLM_ERROR_ARGUMENT, "dtype = 9"));
         EXPECT_GOOD(
-            bad_gather([](Rig &g) { return gather(g, 0, 0, MDLM_DTYPE_F32, 4); }, MDLM_ERROR_ARGUMENT, "bytes"));
-        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 0, 0, MDLM_DTYPE_F32, nullptr, 4); },
+            bad_gather([](Rig &g) { return gather(g, 0, false, MDLM_DTYPE_F32, 4); }, MDLM_ERROR_ARGUMENT, "bytes"));
+        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 0, MDLM_DTYPE_F32, nullptr, 4); },
                                MDLM_ERROR_ARGUMENT, "host is NULL"));
-        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 999, 0, MDLM_DTYPE_F32, g.x.get(), 4); },
+        EXPECT_GOOD(bad_gather([](Rig &g) { return mdlm_param_gather(g.block, 999, MDLM_DTYPE_F32, g.x.get(), 4); },
                                MDLM_ERROR_ARGUMENT, "index"));
         name = "mdlm_block_reserve";
         if (!m.is_odd()) mdlm_tape_destroy(std::exchange(rig.tape, nullptr));
@@ -93,13 +92,14 @@ TEST_CASE("one rank's allocator fails in reserve: the others are told, and all c
         int calls = 0, fail_at = -1;
         int64_t live = 0;
         mdlm_allocator table() {
-            return {[](void *payload, size_t bytes, size_t alignment) -> void * {
+            return {sizeof(mdlm_allocator),
+                    [](void *payload, size_t bytes, size_t alignment, void *) -> void * {
                         auto &f = *static_cast<Failing *>(payload);
                         if (f.calls++ == f.fail_at) return nullptr;
                         f.live += static_cast<int64_t>(bytes);
                         return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
                     },
-                    [](void *payload, void *memory, size_t bytes, size_t) {
+                    [](void *payload, void *memory, size_t bytes, size_t, void *) {
                         static_cast<Failing *>(payload)->live -= static_cast<int64_t>(bytes);
                         std::free(memory);
                     },

@@ -47,6 +47,7 @@ struct Sample {
 constexpr Sample samples[] = {
     {"num_layers", "1", "4096"},
     {"layer_offset", "1", "4095"},
+    {"total_num_layers", "1", "4096"},
     {"hidden_size", "1", "16777216"},
     {"num_attention_heads", "1", "65536"},
     {"num_query_groups", "1", "65536"},
@@ -94,7 +95,6 @@ constexpr Sample samples[] = {
     {"cpu_offloading_num_layers", "1", "4"},
     {"memory_budget", "1", "9223372036854775807"},
     {"memory_budget_includes_parameters", "true", "true"},
-    {"total_num_layers", "1", "4096"},
 };
 
 }  // namespace
@@ -312,8 +312,8 @@ TEST_CASE("flags: Megatron's spellings") {
     CHECK(p.config.params_dtype == MDLM_DTYPE_BF16);
     CHECK(p.config.grad_dtype == MDLM_DTYPE_F32);
     CHECK(p.config.sequence_parallel == 1);
-    CHECK(p.config.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE);
-    CHECK(p.config.recompute_modules == (MDLM_MODULE_CORE_ATTN | MDLM_MODULE_MLP));
+    CHECK(p.config.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE);
+    CHECK(p.config.recompute_modules == (MDLM_RECOMPUTE_MODULE_CORE_ATTN | MDLM_RECOMPUTE_MODULE_MLP));
     CHECK(p.config.attention_backend == MDLM_ATTENTION_FUSED);
     CHECK(p.config.cpu_offloading == 1);
     CHECK(p.config.cpu_offloading_num_layers == 3);
@@ -431,7 +431,7 @@ TEST_CASE("flags: of two that exclude each other neither wins") {
 }
 
 TEST_CASE("flags: lists of modules with blanks or commas, and no unknown one") {
-    constexpr uint32_t both = MDLM_MODULE_CORE_ATTN | MDLM_MODULE_MLP;
+    constexpr uint32_t both = MDLM_RECOMPUTE_MODULE_CORE_ATTN | MDLM_RECOMPUTE_MODULE_MLP;
     for (const auto &words : {std::vector<const char *>{"core_attn", "mlp"},
                               {"core_attn,mlp"},
                               {"core_attn, mlp"},

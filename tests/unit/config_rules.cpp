@@ -33,8 +33,8 @@ TEST_CASE("rules: the article's example is refused with both reasons") {
     c.num_layers = 32;
     c.hidden_size = 4096;
     c.num_attention_heads = 32;
-    c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE;
-    c.recompute_method = MDLM_METHOD_UNIFORM;
+    c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE;
+    c.recompute_method = MDLM_RECOMPUTE_METHOD_UNIFORM;
     c.recompute_num_layers = 2;
     c.distribute_saved_activations = 1;
     CHECK(reasons(c) == "recompute_method = uniform and recompute_num_layers = 2: only with recompute_granularity = "
@@ -209,7 +209,7 @@ TEST_CASE("resolve: every default worked out") {
     CHECK(c.params_dtype == mdlm::DType::f32);
     CHECK(c.grad_dtype == mdlm::DType::f32);
     CHECK(c.attention_backend == MDLM_ATTENTION_FUSED);
-    CHECK(c.recompute_method == MDLM_METHOD_NONE);
+    CHECK(c.recompute_method == MDLM_RECOMPUTE_METHOD_NONE);
     CHECK(c.recompute_num_layers == 0);
     CHECK(c.recompute_modules == 0);
     CHECK(c.qkv_size() == 24 * 8);
@@ -217,20 +217,20 @@ TEST_CASE("resolve: every default worked out") {
     CHECK(c.context_size() == 64);
 
     mdlm_config raw = small();
-    raw.recompute_granularity = MDLM_RECOMPUTE_FULL;
+    raw.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL;
     raw.position_embedding_type = MDLM_POSITION_NONE;
     raw.sequence_parallel = 1;
     raw.params_dtype = MDLM_DTYPE_F64;
     raw.activation_func = MDLM_ACT_GEGLU;
     const mdlm::Config full = resolve(raw);
-    CHECK(full.recompute_method == MDLM_METHOD_UNIFORM);
+    CHECK(full.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM);
     CHECK(full.recompute_num_layers == 1);
     CHECK(full.rotary_dim == 0);
     CHECK_FALSE(full.sequence_parallel);
     CHECK(full.grad_dtype == mdlm::DType::f64);
     CHECK(full.fc1_size() == 512);
-    raw.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE;
-    CHECK(resolve(raw).recompute_modules == (MDLM_MODULE_QKV | MDLM_MODULE_CORE_ATTN));
+    raw.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE;
+    CHECK(resolve(raw).recompute_modules == (MDLM_RECOMPUTE_MODULE_QKV | MDLM_RECOMPUTE_MODULE_CORE_ATTN));
     raw.recompute_granularity = 7;
     CHECK_THROWS_AS(resolve(raw), mdlm::Error);
 
@@ -270,7 +270,7 @@ TEST_CASE("resolve: the digest is of the model, not of how it is written, recomp
     c.grad_dtype = MDLM_DTYPE_F32;
     c.attention_backend = MDLM_ATTENTION_FUSED;
     c.sequence_parallel = 1;
-    c.recompute_granularity = MDLM_RECOMPUTE_FULL;
+    c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL;
     c.recompute_num_layers = 2;
     c.cpu_offloading = 1;
     c.cpu_offloading_num_layers = 2;

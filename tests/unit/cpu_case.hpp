@@ -83,7 +83,7 @@ using Case = std::function<void(Run &)>;
 
 // A caller's pool with 3 workers that runs everything on the calling thread, the last task first.
 inline std::unique_ptr<mdlm::Pool> reverse_pool() {
-    mdlm_threadpool pool{};
+    mdlm_threadpool pool = MDLM_THREADPOOL_INIT;
     pool.num_threads = 3;
     pool.parallel_for = [](void *, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
         for (int64_t i = count - 1; i >= 0; --i) task(argument, i, int32_t(i % 3));

@@ -92,7 +92,8 @@ struct Case {
         if (r.percent(50)) c.window_right = r.one_of<int64_t>(windows);
         c.hidden_dropout = r.percent(30) ? 0.1 : 0.0, c.attention_dropout = r.percent(30) ? 0.1 : 0.0;
         if (r.percent(30)) {
-            c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = MDLM_METHOD_UNIFORM;
+            c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL,
+            c.recompute_method = MDLM_RECOMPUTE_METHOD_UNIFORM;
             c.recompute_num_layers = 1;
         }
         rig.desc.device = r.percent(15) ? MDLM_DEVICE_REFERENCE : MDLM_DEVICE_CPU;

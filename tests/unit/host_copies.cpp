@@ -28,7 +28,7 @@ namespace {
     X(mdlm_tape_destroy) \
     X(mdlm_block_forward) \
     X(mdlm_block_backward) \
-    X(mdlm_zero_grads)
+    X(mdlm_params_zero_grads)
 // clang-format on
 
 struct Copy {
@@ -63,7 +63,7 @@ std::string steps(const Copy &c, Rig &rig) {
     if (s == MDLM_OK) s = c.mdlm_params_init(block, 42);
     if (s == MDLM_OK) s = c.mdlm_tape_create(block, &tape);
     for (int i = 0; i < 20 && s == MDLM_OK; ++i) {
-        s = c.mdlm_zero_grads(block);
+        s = c.mdlm_params_zero_grads(block);
         if (s == MDLM_OK) s = c.mdlm_block_forward(block, &rig.batch, rig.x.get(), tape, rig.y.get());
         if (s == MDLM_OK) s = c.mdlm_block_backward(block, tape, nullptr, rig.dy.get(), rig.dx.get());
     }

@@ -45,7 +45,7 @@ int64_t denormals_of(Rig &rig) {
 struct RestlessPool {
     std::atomic<int> changed{0}, calls{0};
     HostFloats host;  // what parallel_for itself should see
-    mdlm_threadpool table(int32_t threads) { return {threads, run, this}; }
+    mdlm_threadpool table(int32_t threads) { return {sizeof(mdlm_threadpool), threads, 0, run, this}; }
     static void run(void *payload, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
         auto &self = *static_cast<RestlessPool *>(payload);
         ++self.calls;
@@ -181,19 +181,20 @@ TEST_CASE("floats: functions of the host's run in its environment, and what they
     group.size = 2, group.payload = &w;
     group.all_reduce = copy_all, group.reduce_scatter = copy_all, group.all_gather = gather_twice;
     group.destroy = [](void *p) { static_cast<Witness *>(p)->note(leave_group); };
-    const mdlm_threadpool pool = {2,
+    const mdlm_threadpool pool = {sizeof(mdlm_threadpool), 2, 0,
                                   [](void *p, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
                                       static_cast<Witness *>(p)->note(parallel_for);
                                       for (int64_t i = 0; i < count; ++i) task(argument, i, 1);
                                       static_cast<Witness *>(p)->note(parallel_for);
                                   },
                                   &w};
-    const mdlm_allocator memory = {[](void *p, size_t bytes, size_t alignment) {
+    const mdlm_allocator memory = {sizeof(mdlm_allocator),
+                                   [](void *p, size_t bytes, size_t alignment, void *) {
                                        static_cast<Witness *>(p)->note(take_memory);
                                        return std::aligned_alloc(alignment,
                                                                  (bytes + alignment - 1) / alignment * alignment);
                                    },
-                                   [](void *p, void *at, size_t, size_t) {
+                                   [](void *p, void *at, size_t, size_t, void *) {
                                        static_cast<Witness *>(p)->note(give_memory);
                                        std::free(at);
                                    },
@@ -276,7 +277,7 @@ TEST_CASE("floats: x87's control word too") {
     const uint16_t before = control(), single = 0x007f;  // precision of a float, to nearest
     asm volatile("fldcw %0" : : "m"(single));
     // A task on the host's thread is the library's.
-    mdlm_threadpool pool = {1,
+    mdlm_threadpool pool = {sizeof(mdlm_threadpool), 1, 0,
                             [](void *, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
                                 asm volatile("fnstcw %0" : "=m"(inside));
                                 for (int64_t i = 0; i < count; ++i) task(argument, i, 0);

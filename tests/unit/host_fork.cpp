@@ -43,7 +43,7 @@ std::string all_are_refused(Rig &r) {
     EXPECT_FAILS(r.forward(), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(r.evaluate(), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(r.backward(), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_zero_grads(r.block), MDLM_ERROR_STATE, word);
+    EXPECT_FAILS(mdlm_params_zero_grads(r.block), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_params_changed(r.block), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_params_init(r.block, 1), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_params_bind(r.block, nullptr, 0, nullptr, 0), MDLM_ERROR_STATE, word);
@@ -59,7 +59,7 @@ std::string all_are_refused(Rig &r) {
                  word);
     EXPECT_FAILS(mdlm_param_grad_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4),
                  MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_gather(r.block, 0, 0, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE, word);
+    EXPECT_FAILS(mdlm_param_gather(r.block, 0, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_block_memory(r.block, &memory), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_block_plan(r.block, &r.shape, &plan), MDLM_ERROR_STATE, word);
     EXPECT_FAILS(mdlm_block_io(r.block, &r.batch, &io), MDLM_ERROR_STATE, word);
@@ -126,7 +126,7 @@ TEST_CASE("fork: while a thread is inside a call, and inside a function of the h
     struct Pool {
         std::atomic<bool> inside{false}, go{false};
     } pool;
-    const mdlm_threadpool table = {2,
+    const mdlm_threadpool table = {sizeof(mdlm_threadpool), 2, 0,
                                    [](void *p, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
                                        auto &self = *static_cast<Pool *>(p);
                                        self.inside = true;
@@ -222,12 +222,13 @@ TEST_CASE("fork: no function of the host's is called in the child") {
         return mdlm_status{MDLM_OK};
     };
     group.abort = group.destroy = [](void *) { ++*calls; };
-    const mdlm_allocator memory = {[](void *, size_t bytes, size_t alignment) {
+    const mdlm_allocator memory = {sizeof(mdlm_allocator),
+                                   [](void *, size_t bytes, size_t alignment, void *) {
                                        ++*calls;
                                        return std::aligned_alloc(alignment,
                                                                  (bytes + alignment - 1) / alignment * alignment);
                                    },
-                                   [](void *, void *at, size_t, size_t) {
+                                   [](void *, void *at, size_t, size_t, void *) {
                                        ++*calls;
                                        std::free(at);
                                    },

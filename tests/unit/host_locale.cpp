@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text does not follow the host's locale: plans, settings, tables and errors have a point where its numbers have a
 // comma.
+#include <mdlm/chain.h>
+
 #include <doctest/doctest.h>
 
 #include <locale.h>
@@ -92,12 +94,12 @@ std::vector<std::string> texts() {
     all.push_back(told(mdlm_config_validate(&c)));
     const std::string chain = "{\"format\": \"mdlm-chain\", \"version\": 1.5}",
                       table = "{\"format\": \"mdlm-device-table\", \"op_ns\": 1.5}";
-    all.push_back(told(mdlm_chain_solve(chain.data(), chain.size(), 1, 0, nullptr, 0, nullptr)));
+    all.push_back(told(mdlm_chain_solve(chain.data(), chain.size(), 1, nullptr, nullptr, 0, nullptr)));
     all.push_back(
         text_of([&](char *buf, size_t cap, size_t *n) { return mdlm_device_table(table.c_str(), buf, cap, n); }));
     rig.shape.max_bytes = 1;
     rig.config.memory_budget = 1;
-    rig.config.recompute_granularity = MDLM_RECOMPUTE_NONE;
+    rig.config.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_NONE;
     mdlm_plan *plan = nullptr;
     all.push_back(told(mdlm_plan_create(&rig.config, &rig.shape, nullptr, &plan)));
     return all;

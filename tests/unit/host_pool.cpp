@@ -23,7 +23,7 @@ struct Faulty {
     void (*fault)(int64_t count, Task task, void *argument) = nullptr;
     int calls = 0, at = -1;
     mdlm_threadpool table() {
-        return {3,
+        return {sizeof(mdlm_threadpool), 3, 0,
                 [](void *p, int64_t count, Task task, void *argument) {
                     auto &self = *static_cast<Faulty *>(p);
                     if (self.calls++ == self.at) return self.fault(count, task, argument);
@@ -132,7 +132,7 @@ TEST_CASE("a caller's pool that gives two running tasks the same worker") {
     static std::atomic<int> inside, most;
     static std::atomic<bool> second;
     inside = most = 0, second = false;
-    const mdlm_threadpool table = {2,
+    const mdlm_threadpool table = {sizeof(mdlm_threadpool), 2, 0,
                                    [](void *, int64_t count, Faulty::Task task, void *argument) {
                                        std::thread other([&] {
                                            while (inside == 0) std::this_thread::yield();
@@ -161,7 +161,7 @@ TEST_CASE("a caller's pool that returns while tasks run: the call waits for them
         std::atomic<bool> started{false};
         std::atomic<int> ran{0};
     } state;
-    const mdlm_threadpool table = {2,
+    const mdlm_threadpool table = {sizeof(mdlm_threadpool), 2, 0,
                                    [](void *p, int64_t, Faulty::Task task, void *argument) {
                                        auto &s = *static_cast<Async *>(p);
                                        s.first = std::thread([=] { task(argument, 0, 0); });
@@ -184,7 +184,7 @@ TEST_CASE("a caller's pool that returns while tasks run: the call waits for them
 
 TEST_CASE("a caller's pool that throws") {
     const mdlm_threadpool table = {
-        1,
+        sizeof(mdlm_threadpool), 1, 0,
         [](void *, int64_t, Faulty::Task task, void *a) { task(a, 0, 0), throw Error(MDLM_ERROR_CALLBACK, "thrown"); },
         nullptr};
     const auto pool = make_caller_pool(table);

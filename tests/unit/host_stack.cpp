@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library needs little stack of the thread that calls it: mdlm.h says how much.
+#include <mdlm/chain.h>
+
 #include <doctest/doctest.h>
 
 #include <pthread.h>
@@ -68,7 +70,7 @@ std::string life(mdlm_device_kind device, const char *dtype, mdlm_matmul matmul,
     mdlm_plan_destroy(plan);
     // Text from outside that nests as deep as it is long.
     const std::string deep(100000, '[');
-    mdlm_chain_solve(deep.data(), deep.size(), 1, 0, nullptr, 0, nullptr);
+    mdlm_chain_solve(deep.data(), deep.size(), 1, nullptr, nullptr, 0, nullptr);
     mdlm_device_table(deep.c_str(), nullptr, 0, nullptr);
     config.memory_budget = 0, config.num_layers = -1, config.hidden_dropout = 2, config.hidden_size = 0;
     mdlm_config_validate(&config);

@@ -79,7 +79,7 @@ TEST_CASE("the observer is told of the ops that tapes count, and the results kee
             const uint64_t good = rig.digest();
 
             Seen forward, backward;
-            REQUIRE_OK(mdlm_zero_grads(rig.block));
+            REQUIRE_OK(mdlm_params_zero_grads(rig.block));
             REQUIRE_OK(mdlm_context_set_observer(rig.context, Seen::call, &forward));
             REQUIRE_OK(rig.forward());
             REQUIRE_OK(mdlm_context_set_observer(rig.context, Seen::call, &backward));
@@ -97,7 +97,7 @@ TEST_CASE("the observer is told of the ops that tapes count, and the results kee
             CHECK(r.ops == stats.replayed_ops);
             CHECK(r.flops == stats.replayed_flops);
             CHECK(r.matmul_flops == stats.replayed_matmul_flops);
-            CHECK((r.ops > 0) == (rig.config.recompute_granularity != MDLM_RECOMPUTE_NONE));
+            CHECK((r.ops > 0) == (rig.config.recompute_granularity != MDLM_RECOMPUTE_GRANULARITY_NONE));
             for (const mdlm_op_event &e : forward.events) CHECK(e.phase == MDLM_PHASE_FORWARD);
             for (const mdlm_op_event &e : backward.events) CHECK(e.phase != MDLM_PHASE_FORWARD);
 

@@ -11,15 +11,15 @@ TEST_CASE("bound before reserve: only what is not bound is allocated, zeroed") {
     const Flat flat(rig.block);
     Buffer own(flat.params_bytes), grads(flat.grads_bytes);
     CHECK_FAILS(mdlm_params_init(rig.block, 42), MDLM_ERROR_STATE, "reserve");
-    CHECK_FAILS(mdlm_zero_grads(rig.block), MDLM_ERROR_STATE, "reserve");
+    CHECK_FAILS(mdlm_params_zero_grads(rig.block), MDLM_ERROR_STATE, "reserve");
     REQUIRE_OK(mdlm_params_bind(rig.block, own.get(), own.size(), nullptr, 0));
     CHECK_OK(mdlm_params_init(rig.block, 42));
-    CHECK_FAILS(mdlm_zero_grads(rig.block), MDLM_ERROR_STATE, "gradient");
+    CHECK_FAILS(mdlm_params_zero_grads(rig.block), MDLM_ERROR_STATE, "gradient");
     SUBCASE("parameters") {
         reserve_block(rig);
         CHECK(stats_of(rig).gradient_bytes == flat.grads_bytes);
         CHECK(stats_of(rig).parameter_bytes < flat.params_bytes);
-        // The library's gradients are 0 at first: no mdlm_zero_grads.
+        // The library's gradients are 0 at first: no mdlm_params_zero_grads.
         CHECK_OK(rig.forward());
         CHECK_OK(rig.backward());
         CHECK(rig.digest() == good);
@@ -27,7 +27,7 @@ TEST_CASE("bound before reserve: only what is not bound is allocated, zeroed") {
     SUBCASE("both") {
         std::memset(grads.get(), 0x7f, grads.size());
         REQUIRE_OK(mdlm_params_bind(rig.block, nullptr, 0, grads.get(), grads.size()));
-        CHECK_OK(mdlm_zero_grads(rig.block));
+        CHECK_OK(mdlm_params_zero_grads(rig.block));
         CHECK(Flat(rig.block).grads == grads.get());
         reserve_block(rig);
         CHECK(stats_of(rig).gradient_bytes == 0);

@@ -14,12 +14,13 @@ namespace mdlm_test {
 struct Counted {
     int64_t alive = 0, calls = 0;
     mdlm_allocator table() {
-        return {[](void *self, size_t bytes, size_t alignment) -> void * {
+        return {sizeof(mdlm_allocator),
+                [](void *self, size_t bytes, size_t alignment, void *) -> void * {
                     static_cast<Counted *>(self)->alive += static_cast<int64_t>(bytes);
                     ++static_cast<Counted *>(self)->calls;
                     return ::operator new(bytes, std::align_val_t(alignment));
                 },
-                [](void *self, void *memory, size_t bytes, size_t alignment) {
+                [](void *self, void *memory, size_t bytes, size_t alignment, void *) {
                     static_cast<Counted *>(self)->alive -= static_cast<int64_t>(bytes);
                     ::operator delete(memory, std::align_val_t(alignment));
                 },

@@ -87,7 +87,7 @@ TEST_CASE("flat buffers: what is refused, and nothing has changed") {
     CHECK(Flat(rig.block).params == flat.params);
     CHECK(Flat(rig.block).grads == flat.grads);
     // Between forward and backward.
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     CHECK_FAILS(mdlm_params_bind(rig.block, own.get(), flat.params_bytes, nullptr, 0), MDLM_ERROR_STATE,
                 "between forward and backward");

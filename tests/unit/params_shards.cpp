@@ -92,7 +92,7 @@ TEST_CASE("shards: a float32 moment beside bf16 parameters, and neither touches 
     REQUIRE_OK(mdlm_tape_create(rig.block, &rig.tape));
     REQUIRE_OK(rig.step());
     const uint64_t good = rig.digest();
-    REQUIRE_OK(mdlm_zero_grads(rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(rig.block));
     REQUIRE_OK(rig.forward());
     CHECK_OK(mdlm_param_shard_write(rig.block, qkv, moment.data(), f32, bytes, nullptr, nullptr, nullptr, f32,
                                     value.data(), bytes));

@@ -57,7 +57,7 @@ TEST_CASE("plans: fixed, saved and scratch bytes add up to the peak, over drawn 
         c.activation_func = r.percent(50) ? MDLM_ACT_SWIGLU : MDLM_ACT_GELU;
         c.attention_backend = r.percent(30) ? MDLM_ATTENTION_UNFUSED : MDLM_ATTENTION_FUSED;
         if (r.percent(30)) c.cpu_offloading = 1, c.cpu_offloading_num_layers = r.in(1, c.num_layers);
-        if (r.percent(30)) c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE;
+        if (r.percent(30)) c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE;
         c.tensor_model_parallel_size = r.percent(25) ? 2 : 1;
         c.sequence_parallel = r.percent(50);
         m.shape.seq_length = 8 * r.in(1, 12), m.shape.micro_batch_size = r.in(1, 3);
@@ -73,7 +73,8 @@ TEST_CASE("plans: fixed, saved and scratch bytes add up to the peak, over drawn 
             if (c.cpu_offloading == 0) REQUIRE_OK(mdlm_plan_set_unit(m.plan, first, count));
             with_units += count > 1 && c.cpu_offloading == 0;
             for (const char *tensor : {"linear_qkv", "linear_fc1", "mlp_act", "core_attn", "attention_residual"})
-                if (r.percent(30)) REQUIRE_OK(mdlm_plan_set(m.plan, r.in(0, c.num_layers - 1), tensor, MDLM_REPLAY));
+                if (r.percent(30))
+                    REQUIRE_OK(mdlm_plan_set(m.plan, r.in(0, c.num_layers - 1), tensor, MDLM_STORAGE_REPLAY));
             check_sums(m);
         }
         at_the_edge += m.shape.evaluate_in_flight != 0 && m.shape.in_flight > 1;
@@ -87,8 +88,8 @@ TEST_CASE("plans: a unit's replay is scratch with the frames of its layers, in t
         CAPTURE(count);
         Made m;
         m.config.num_layers = 32, m.config.hidden_size = 256, m.config.num_attention_heads = 4;
-        m.config.recompute_granularity = MDLM_RECOMPUTE_FULL, m.config.recompute_method = MDLM_METHOD_UNIFORM,
-        m.config.recompute_num_layers = count;
+        m.config.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL,
+        m.config.recompute_method = MDLM_RECOMPUTE_METHOD_UNIFORM, m.config.recompute_num_layers = count;
         m.shape.seq_length = 256, m.shape.micro_batch_size = 1;
         REQUIRE_OK(mdlm_plan_create(&m.config, &m.shape, nullptr, &m.plan));
         check_sums(m);

@@ -48,36 +48,36 @@ struct Edited {
 TEST_CASE("settings become units and policies") {
     const Edited none({{"num_layers", "5"}});
     CHECK(none.units() == "0 1 2 3 4");
-    CHECK(none.at(0, "mlp_act") == MDLM_KEEP);
-    CHECK(none.at(5, "input") == MDLM_KEEP);
+    CHECK(none.at(0, "mlp_act") == MDLM_STORAGE_KEEP);
+    CHECK(none.at(5, "input") == MDLM_STORAGE_KEEP);
     const Edited uniform({{"num_layers", "5"},
                           {"recompute_granularity", "full"},
                           {"recompute_method", "uniform"},
                           {"recompute_num_layers", "2"}});
     CHECK(uniform.units() == "0-1 2-3 4");  // the last one is shorter
-    CHECK(uniform.at(0, "input") == MDLM_KEEP);
-    CHECK(uniform.at(1, "input") == MDLM_REPLAY);
-    CHECK(uniform.at(4, "linear_qkv") == MDLM_REPLAY);
+    CHECK(uniform.at(0, "input") == MDLM_STORAGE_KEEP);
+    CHECK(uniform.at(1, "input") == MDLM_STORAGE_REPLAY);
+    CHECK(uniform.at(4, "linear_qkv") == MDLM_STORAGE_REPLAY);
     const Edited block({{"num_layers", "5"},
                         {"recompute_granularity", "full"},
                         {"recompute_method", "block"},
                         {"recompute_num_layers", "2"}});
     CHECK(block.units() == "0 1 2 3 4");
-    CHECK(block.at(1, "linear_fc1") == MDLM_REPLAY);
-    CHECK(block.at(2, "linear_fc1") == MDLM_KEEP);
+    CHECK(block.at(1, "linear_fc1") == MDLM_STORAGE_REPLAY);
+    CHECK(block.at(2, "linear_fc1") == MDLM_STORAGE_KEEP);
     const Edited selective({{"num_layers", "2"}, {"recompute_granularity", "selective"}});
-    CHECK(selective.at(0, "linear_qkv") == MDLM_REPLAY);
-    CHECK(selective.at(0, "core_attn") == MDLM_REPLAY);
-    CHECK(selective.at(0, "linear_fc1") == MDLM_KEEP);
+    CHECK(selective.at(0, "linear_qkv") == MDLM_STORAGE_REPLAY);
+    CHECK(selective.at(0, "core_attn") == MDLM_STORAGE_REPLAY);
+    CHECK(selective.at(0, "linear_fc1") == MDLM_STORAGE_KEEP);
     const Edited host({{"num_layers", "3"}, {"cpu_offloading", "1"}, {"cpu_offloading_num_layers", "2"}});
-    CHECK(host.at(1, "mlp_act") == MDLM_HOST);
-    CHECK(host.at(2, "mlp_act") == MDLM_KEEP);
+    CHECK(host.at(1, "mlp_act") == MDLM_STORAGE_HOST);
+    CHECK(host.at(2, "mlp_act") == MDLM_STORAGE_KEEP);
     const Edited full_host({{"num_layers", "3"},
                             {"recompute_granularity", "full"},
                             {"cpu_offloading", "1"},
                             {"cpu_offloading_num_layers", "3"}});
-    CHECK(full_host.at(2, "input") == MDLM_HOST);
-    CHECK(full_host.at(2, "mlp_act") == MDLM_REPLAY);
+    CHECK(full_host.at(2, "input") == MDLM_STORAGE_HOST);
+    CHECK(full_host.at(2, "mlp_act") == MDLM_STORAGE_REPLAY);
     CHECK(none.peak() > block.peak());
     CHECK(block.peak() > uniform.peak());
 }
@@ -90,8 +90,8 @@ TEST_CASE("units can be set over any others, and cut ones fall apart") {
     CHECK(e.units() == "0-2 3-5");
     CHECK_OK(mdlm_plan_set_unit(e.plan, 2, 2));
     CHECK(e.units() == "0 1 2-3 4 5");
-    CHECK(e.at(3, "input") == MDLM_REPLAY);
-    CHECK(e.at(4, "input") == MDLM_KEEP);
+    CHECK(e.at(3, "input") == MDLM_STORAGE_REPLAY);
+    CHECK(e.at(4, "input") == MDLM_STORAGE_KEEP);
     CHECK_OK(mdlm_plan_set_unit(e.plan, 0, 6));
     CHECK(e.units() == "0-5");
     CHECK_OK(mdlm_plan_set_unit(e.plan, 5, 1));
@@ -106,19 +106,19 @@ TEST_CASE("a storage that a tensor cannot have is refused, and the plan stays as
     Edited e({{"num_layers", "4"}});
     REQUIRE_OK(mdlm_plan_set_unit(e.plan, 1, 2));
     const uint64_t peak = e.peak();
-    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "input", MDLM_REPLAY), MDLM_ERROR_CONFIG, "keep, shard or host");
-    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "input", MDLM_SHARD), MDLM_ERROR_CONFIG, "tensor_model_parallel_size");
-    CHECK_FAILS(mdlm_plan_set(e.plan, 2, "input", MDLM_KEEP), MDLM_ERROR_CONFIG, "inside a unit");
-    CHECK_FAILS(mdlm_plan_set(e.plan, 1, "mlp_act", MDLM_HOST), MDLM_ERROR_CONFIG, "inside a unit");
-    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "mlp_act", MDLM_SHARD), MDLM_ERROR_CONFIG, "input of a unit");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "input", MDLM_STORAGE_REPLAY), MDLM_ERROR_CONFIG, "keep, shard or host");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "input", MDLM_STORAGE_SHARD), MDLM_ERROR_CONFIG, "tensor_model_parallel_size");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 2, "input", MDLM_STORAGE_KEEP), MDLM_ERROR_CONFIG, "inside a unit");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 1, "mlp_act", MDLM_STORAGE_HOST), MDLM_ERROR_CONFIG, "inside a unit");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "mlp_act", MDLM_STORAGE_SHARD), MDLM_ERROR_CONFIG, "input of a unit");
     CHECK_FAILS(mdlm_plan_set(e.plan, 0, "mlp_act", 7), MDLM_ERROR_ARGUMENT, "storage = 7");
-    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "output", MDLM_KEEP), MDLM_ERROR_NOT_FOUND, "output");
-    CHECK_FAILS(mdlm_plan_set(e.plan, 4, "mlp_act", MDLM_KEEP), MDLM_ERROR_NOT_FOUND, "mlp_act");
-    CHECK_FAILS(mdlm_plan_set(e.plan, 5, "input", MDLM_KEEP), MDLM_ERROR_ARGUMENT, "layer = 5");
-    CHECK_FAILS(mdlm_plan_set(e.plan, -2, "input", MDLM_KEEP), MDLM_ERROR_ARGUMENT, "layer = -2");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 0, "output", MDLM_STORAGE_KEEP), MDLM_ERROR_NOT_FOUND, "output");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 4, "mlp_act", MDLM_STORAGE_KEEP), MDLM_ERROR_NOT_FOUND, "mlp_act");
+    CHECK_FAILS(mdlm_plan_set(e.plan, 5, "input", MDLM_STORAGE_KEEP), MDLM_ERROR_ARGUMENT, "layer = 5");
+    CHECK_FAILS(mdlm_plan_set(e.plan, -2, "input", MDLM_STORAGE_KEEP), MDLM_ERROR_ARGUMENT, "layer = -2");
     CHECK(e.peak() == peak);
-    CHECK_OK(mdlm_plan_set(e.plan, -1, "mlp_act", MDLM_REPLAY));
-    CHECK(e.at(3, "mlp_act") == MDLM_REPLAY);
+    CHECK_OK(mdlm_plan_set(e.plan, -1, "mlp_act", MDLM_STORAGE_REPLAY));
+    CHECK(e.at(3, "mlp_act") == MDLM_STORAGE_REPLAY);
     CHECK(e.peak() < peak);
 }
 

@@ -32,8 +32,8 @@ struct Made {
     Made() {
         REQUIRE_OK(mdlm_plan_create(&rig.config, &rig.shape, nullptr, &plan));
         REQUIRE_OK(mdlm_plan_set_unit(plan, 1, 2));
-        REQUIRE_OK(mdlm_plan_set(plan, 3, "mlp_act", MDLM_HOST));
-        REQUIRE_OK(mdlm_plan_set(plan, 0, "input", MDLM_HOST));
+        REQUIRE_OK(mdlm_plan_set(plan, 3, "mlp_act", MDLM_STORAGE_HOST));
+        REQUIRE_OK(mdlm_plan_set(plan, 0, "input", MDLM_STORAGE_HOST));
     }
     ~Made() { mdlm_plan_destroy(plan); }
     mdlm_status read(const std::string &text, mdlm_plan **out) const {
@@ -57,9 +57,9 @@ TEST_CASE("a plan comes back from its JSON as it was") {
     CHECK(json_of(again) == text);
     mdlm_storage storage = -1;
     CHECK_OK(mdlm_plan_get(again, 3, "mlp_act", &storage));
-    CHECK(storage == MDLM_HOST);
+    CHECK(storage == MDLM_STORAGE_HOST);
     CHECK_OK(mdlm_plan_get(again, 2, "input", &storage));
-    CHECK(storage == MDLM_REPLAY);
+    CHECK(storage == MDLM_STORAGE_REPLAY);
     mdlm_plan_destroy(again);
 }
 

@@ -75,7 +75,7 @@ TEST_CASE("pool: a caller's pool gets what each() was given") {
         int calls = 0;
         int64_t tasks = 0;
     } counts;
-    mdlm_threadpool table{};
+    mdlm_threadpool table = MDLM_THREADPOOL_INIT;
     table.num_threads = 2;
     table.payload = &counts;
     table.parallel_for = [](void *payload, int64_t count, void (*task)(void *, int64_t, int32_t), void *argument) {
@@ -101,7 +101,7 @@ TEST_CASE("pool: wrong arguments") {
         return mdlm_status{MDLM_OK};
     };
     CHECK(status([] { make_own_pool(-1); }) == MDLM_ERROR_ARGUMENT);
-    mdlm_threadpool table{};
+    mdlm_threadpool table = MDLM_THREADPOOL_INIT;
     CHECK(status([&] { make_caller_pool(table); }) == MDLM_ERROR_ARGUMENT);
     table.num_threads = 1;
     CHECK(status([&] { make_caller_pool(table); }) == MDLM_ERROR_ARGUMENT);

@@ -41,7 +41,7 @@ TEST_CASE("blocks that share scratch give the bits that each gives alone") {
     REQUIRE_OK(first.open());
     mdlm_context_stats before = MDLM_CONTEXT_STATS_INIT;
     REQUIRE_OK(mdlm_context_get_stats(first.context, &before));
-    REQUIRE_OK(mdlm_zero_grads(first.block));
+    REQUIRE_OK(mdlm_params_zero_grads(first.block));
     REQUIRE_OK(first.forward());
     Second second(first, b);  // reserved, so that shared scratch grows, while the first block's tape is in flight
     mdlm_memory m1 = MDLM_MEMORY_INIT, m2 = MDLM_MEMORY_INIT;
@@ -54,7 +54,7 @@ TEST_CASE("blocks that share scratch give the bits that each gives alone") {
     CHECK(shared2 > shared1);
     CHECK(after.arena_bytes == m1.saved_bytes + m2.saved_bytes + shared2);
 
-    REQUIRE_OK(mdlm_zero_grads(second.rig.block));
+    REQUIRE_OK(mdlm_params_zero_grads(second.rig.block));
     REQUIRE_OK(second.rig.forward());
     REQUIRE_OK(first.backward());
     REQUIRE_OK(second.rig.backward());

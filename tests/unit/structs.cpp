@@ -92,7 +92,8 @@ TEST_CASE("structs: a larger struct is taken while its unknown tail is zero") {
 TEST_CASE("structs: one that ends within a field is refused") {
     mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
     mdlm_context *context = nullptr;
-    const mdlm_threadpool pool = {1, [](void *, int64_t, void (*)(void *, int64_t, int32_t), void *) {}, nullptr};
+    const mdlm_threadpool pool = {sizeof(mdlm_threadpool), 1, 0,
+                                  [](void *, int64_t, void (*)(void *, int64_t, int32_t), void *) {}, nullptr};
     desc.threadpool = &pool;  // of which half would be read
     for (size_t size = offsetof(mdlm_context_desc, threadpool) + 1;
          size < offsetof(mdlm_context_desc, device_allocator); ++size) {

@@ -25,9 +25,9 @@ std::vector<Point> frontier(const PlanOptions &o) {
     const mdlm_target target = target_of(o);
     const mdlm_config config = without_recompute(o.config);
     size_t count = 0;
-    ok(mdlm_plan_frontier(&config, &o.shape, &target, nullptr, nullptr, 0, &count));
+    ok(mdlm_plan_frontier(&config, &o.shape, &target, nullptr, nullptr, 0, &count, nullptr));
     std::vector<uint64_t> peaks(count), times(count);
-    ok(mdlm_plan_frontier(&config, &o.shape, &target, peaks.data(), times.data(), count, &count));
+    ok(mdlm_plan_frontier(&config, &o.shape, &target, peaks.data(), times.data(), count, &count, nullptr));
     std::vector<Point> points;
     for (size_t i = 0; i < peaks.size(); ++i) points.push_back({peaks[i], times[i]});
     return points;

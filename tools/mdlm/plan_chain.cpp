@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mdlm plan --chain: hands a file to the library and prints what comes back.
+#include <mdlm/chain.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -75,12 +77,14 @@ void print_frontier(const json &a) {
 
 int plan_chain(const PlanOptions &o) {
     const std::string chain = read_all(o.chain);
+    mdlm_chain_options options = MDLM_CHAIN_OPTIONS_INIT;
+    options.label_cap = o.label_cap;
     std::string text(size_t{1} << 20, '\0');
     for (size_t length = 0;;) {
         const mdlm_status status =
-            o.sweep ? mdlm_chain_frontier(chain.data(), chain.size(), o.label_cap, text.data(), text.size(), &length)
-                    : mdlm_chain_solve(chain.data(), chain.size(), *o.budget, o.label_cap, text.data(), text.size(),
-                                       &length);
+            o.sweep
+                ? mdlm_chain_frontier(chain.data(), chain.size(), &options, text.data(), text.size(), &length)
+                : mdlm_chain_solve(chain.data(), chain.size(), *o.budget, &options, text.data(), text.size(), &length);
         if (status != MDLM_OK) bad("mdlm plan: %s: %s", o.chain.c_str(), mdlm_last_error());
         const bool whole = length < text.size();
         text.resize(whole ? length : length + 1);

@@ -29,7 +29,7 @@ void add_different(std::vector<Planned> &all, Planned p) {
 }
 
 mdlm_config selective(mdlm_config c, uint32_t modules) {
-    c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE, c.recompute_modules = modules;
+    c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE, c.recompute_modules = modules;
     return c;
 }
 
@@ -56,8 +56,8 @@ PlanHandle make_plan(const PlanOptions &o, const mdlm_config &config) {
 Planned measure(const PlanOptions &o, const mdlm_config &config, std::string name, std::string flags,
                 bool as_megatron) {
     const PlanHandle plan = make_plan(o, config);
-    if (as_megatron && (config.recompute_modules & MDLM_MODULE_CORE_ATTN) != 0)
-        ok(mdlm_plan_set(plan.get(), -1, "core_attn", MDLM_KEEP));
+    if (as_megatron && (config.recompute_modules & MDLM_RECOMPUTE_MODULE_CORE_ATTN) != 0)
+        ok(mdlm_plan_set(plan.get(), -1, "core_attn", MDLM_STORAGE_KEEP));
     Planned p;
     p.name = std::move(name), p.flags = std::move(flags);
     ok(mdlm_plan_memory(plan.get(), &p.memory));
@@ -66,11 +66,11 @@ Planned measure(const PlanOptions &o, const mdlm_config &config, std::string nam
 }
 
 bool recomputes(const mdlm_config &c) {
-    return c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.cpu_offloading != 0;
+    return c.recompute_granularity != MDLM_RECOMPUTE_GRANULARITY_NONE || c.cpu_offloading != 0;
 }
 
 mdlm_config without_recompute(mdlm_config c) {
-    c.recompute_granularity = MDLM_RECOMPUTE_NONE, c.recompute_method = MDLM_METHOD_NONE;
+    c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_NONE, c.recompute_method = MDLM_RECOMPUTE_METHOD_NONE;
     c.recompute_num_layers = 0, c.recompute_modules = 0, c.distribute_saved_activations = 0;
     c.memory_budget = 0, c.memory_budget_includes_parameters = 0;
     return c;
@@ -85,8 +85,8 @@ std::vector<Planned> megatron_settings(const PlanOptions &o) {
         all.push_back(measure(o, without_recompute(o.config), textf("offloading %lld", n),
                               textf("--cpu-offloading-num-layers %lld", n)));
     }
-    for (const uint32_t modules : {uint32_t{MDLM_MODULE_CORE_ATTN}, uint32_t{MDLM_MODULE_MLP},
-                                   uint32_t{MDLM_MODULE_CORE_ATTN | MDLM_MODULE_MLP}}) {
+    for (const uint32_t modules : {uint32_t{MDLM_RECOMPUTE_MODULE_CORE_ATTN}, uint32_t{MDLM_RECOMPUTE_MODULE_MLP},
+                                   uint32_t{MDLM_RECOMPUTE_MODULE_CORE_ATTN | MDLM_RECOMPUTE_MODULE_MLP}}) {
         const mdlm_config c = selective(plain, modules);
         std::string names = modules_text(c);
         std::replace(names.begin(), names.end(), ',', ' ');
@@ -94,13 +94,14 @@ std::vector<Planned> megatron_settings(const PlanOptions &o) {
                                    "--recompute-granularity selective --recompute-modules " + names, true));
     }
     const bool distributes = plain.tensor_model_parallel_size > 1 && plain.sequence_parallel == 0;
-    for (const mdlm_method method : {MDLM_METHOD_UNIFORM, MDLM_METHOD_BLOCK})
+    for (const mdlm_recompute_method method : {MDLM_RECOMPUTE_METHOD_UNIFORM, MDLM_RECOMPUTE_METHOD_BLOCK})
         for (int64_t n = 1; n <= plain.num_layers; ++n)
             for (int32_t distributed = 0; distributed <= int32_t{distributes}; ++distributed) {
                 mdlm_config c = plain;
-                c.recompute_granularity = MDLM_RECOMPUTE_FULL, c.recompute_method = method, c.recompute_num_layers = n;
+                c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL, c.recompute_method = method,
+                c.recompute_num_layers = n;
                 c.distribute_saved_activations = distributed;
-                const char *word = method == MDLM_METHOD_UNIFORM ? "uniform" : "block";
+                const char *word = method == MDLM_RECOMPUTE_METHOD_UNIFORM ? "uniform" : "block";
                 all.push_back(measure(
                     o, c,
                     textf("full %s %lld%s", word, static_cast<long long>(n), distributed != 0 ? " distributed" : ""),

@@ -103,7 +103,7 @@ Outcome run_case(mdlm_context *context, const Rank &rank, const Case &c, const m
         must(c, mdlm_param_write(block.get(), i, nullptr, nullptr, nullptr, MDLM_DTYPE_F64, values.data(),
                                  values.size() * sizeof(double)));
     }
-    must(c, mdlm_zero_grads(block.get()));
+    must(c, mdlm_params_zero_grads(block.get()));
 
     mdlm_batch batch = MDLM_BATCH_INIT;
     batch.seq_length = c.seq_length;
@@ -131,7 +131,7 @@ Outcome run_case(mdlm_context *context, const Rank &rank, const Case &c, const m
     outcome.grad_input = dx.read();
     for (int64_t i = 0; i < count; ++i) {
         std::vector<double> values(c.params.at(names[static_cast<size_t>(i)]).values.size());
-        must(c, mdlm_param_gather(block.get(), i, 1, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
+        must(c, mdlm_param_grad_gather(block.get(), i, MDLM_DTYPE_F64, values.data(), values.size() * sizeof(double)));
         outcome.grads.emplace(names[static_cast<size_t>(i)], std::move(values));
     }
     return outcome;

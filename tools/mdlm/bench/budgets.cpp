@@ -56,7 +56,8 @@ std::vector<Setting> budget_settings(const Options &o) {
         for (int64_t n = 1; n <= o.config.num_layers; ++n) {
             Setting block = planner;
             block.config.memory_budget = 0;
-            block.config.recompute_granularity = MDLM_RECOMPUTE_FULL, block.config.recompute_method = MDLM_METHOD_BLOCK;
+            block.config.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL,
+            block.config.recompute_method = MDLM_RECOMPUTE_METHOD_BLOCK;
             block.config.recompute_num_layers = n;
             block.name = textf("full block %lld, %lld %%", static_cast<long long>(n), static_cast<long long>(percent));
             if (static_cast<int64_t>(plan_of(o, block).memory.peak_bytes) > planner.budget) continue;

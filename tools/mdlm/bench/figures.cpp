@@ -124,7 +124,8 @@ bool is_collective(const std::string &op) {
 
 const Measured *baseline_of(const std::vector<Measured> &settings, bool one_rank) {
     for (const Measured &m : settings)
-        if (m.setting.one_rank == one_rank && m.setting.config.recompute_granularity == MDLM_RECOMPUTE_NONE) return &m;
+        if (m.setting.one_rank == one_rank && m.setting.config.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_NONE)
+            return &m;
     return nullptr;
 }
 

@@ -34,8 +34,10 @@ Chart sweep_plot(const Report &r) {
     for (size_t i = 0; i < r.figures.size(); ++i) {
         const Setting &s = r.measurement.settings[i].setting;
         if (s.one_rank) continue;
-        const mdlm_granularity g = s.config.recompute_granularity;
-        Series &series = g == MDLM_RECOMPUTE_SELECTIVE ? selective : g == MDLM_RECOMPUTE_FULL ? full : none;
+        const mdlm_recompute_granularity g = s.config.recompute_granularity;
+        Series &series = g == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE ? selective
+                         : g == MDLM_RECOMPUTE_GRANULARITY_FULL    ? full
+                                                                   : none;
         const size_t blank = s.name.find(' ');  // the legend has the granularity
         series.points.push_back({static_cast<double>(r.measurement.settings[i].memory.saved_bytes) / mebi,
                                  r.figures[i].total_ms,

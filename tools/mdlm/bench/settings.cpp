@@ -17,8 +17,8 @@ std::string get(const mdlm_config &config, const char *key) {
 }
 
 mdlm_config without_recompute(mdlm_config config) {
-    config.recompute_granularity = MDLM_RECOMPUTE_NONE;
-    config.recompute_method = MDLM_METHOD_NONE;
+    config.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_NONE;
+    config.recompute_method = MDLM_RECOMPUTE_METHOD_NONE;
     config.recompute_num_layers = 0;
     config.recompute_modules = 0;
     config.distribute_saved_activations = 0;
@@ -79,7 +79,8 @@ std::vector<Setting> plain_settings_of(const Options &o) {
         }
         return all;
     }
-    const bool replays = o.config.recompute_granularity != MDLM_RECOMPUTE_NONE || o.config.memory_budget != 0;
+    const bool replays =
+        o.config.recompute_granularity != MDLM_RECOMPUTE_GRANULARITY_NONE || o.config.memory_budget != 0;
     if (replays && o.baseline) all.push_back({"none", without_recompute(o.config), o.seq_length, o.micro_batch_size});
     all.push_back({recompute_name(o.config), o.config, o.seq_length, o.micro_batch_size});
     return all;
@@ -88,8 +89,9 @@ std::vector<Setting> plain_settings_of(const Options &o) {
 }  // namespace
 
 bool recomputes(const mdlm_config &c) {
-    return c.recompute_granularity != MDLM_RECOMPUTE_NONE || c.recompute_method != MDLM_METHOD_NONE ||
-           c.recompute_num_layers != 0 || c.recompute_modules != 0 || c.distribute_saved_activations != 0;
+    return c.recompute_granularity != MDLM_RECOMPUTE_GRANULARITY_NONE ||
+           c.recompute_method != MDLM_RECOMPUTE_METHOD_NONE || c.recompute_num_layers != 0 ||
+           c.recompute_modules != 0 || c.distribute_saved_activations != 0;
 }
 
 std::vector<mdlm_config> recompute_settings(const mdlm_config &config) {
@@ -102,15 +104,15 @@ std::vector<mdlm_config> recompute_settings(const mdlm_config &config) {
           "qkv", "qkv,core_attn", "mlp", "layernorm,mlp", "qkv,core_attn,layernorm,mlp"}) {
         if (!rotates && modules.find("qk_norm_rope") != std::string::npos) continue;
         mdlm_config c = plain;
-        c.recompute_granularity = MDLM_RECOMPUTE_SELECTIVE;
+        c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_SELECTIVE;
         set(&c, "recompute_modules", modules);
         all.push_back(c);
     }
-    for (const auto &[method, counts] : {std::pair{MDLM_METHOD_BLOCK, replaying_layers(plain.num_layers)},
-                                         std::pair{MDLM_METHOD_UNIFORM, unit_sizes(plain.num_layers)}})
+    for (const auto &[method, counts] : {std::pair{MDLM_RECOMPUTE_METHOD_BLOCK, replaying_layers(plain.num_layers)},
+                                         std::pair{MDLM_RECOMPUTE_METHOD_UNIFORM, unit_sizes(plain.num_layers)}})
         for (const int64_t n : counts) {
             mdlm_config c = plain;
-            c.recompute_granularity = MDLM_RECOMPUTE_FULL;
+            c.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_FULL;
             c.recompute_method = method;
             c.recompute_num_layers = n;
             all.push_back(c);
@@ -124,10 +126,10 @@ std::vector<mdlm_config> recompute_settings(const mdlm_config &config) {
 std::string recompute_name(const mdlm_config &c) {
     if (c.memory_budget != 0) return "memory_budget " + get(c, "memory_budget");
     std::string name = get(c, "recompute_granularity");
-    if (c.recompute_granularity == MDLM_RECOMPUTE_SELECTIVE)
+    if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
         name += " " + (c.recompute_modules != 0 ? get(c, "recompute_modules") : "qkv,core_attn");
-    if (c.recompute_granularity == MDLM_RECOMPUTE_FULL)
-        name += textf(" %s %lld", c.recompute_method == MDLM_METHOD_BLOCK ? "block" : "uniform",
+    if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL)
+        name += textf(" %s %lld", c.recompute_method == MDLM_RECOMPUTE_METHOD_BLOCK ? "block" : "uniform",
                       static_cast<long long>(c.recompute_num_layers != 0 ? c.recompute_num_layers : 1));
     if (c.distribute_saved_activations != 0) name += " distributed";
     return name;
