@@ -180,7 +180,9 @@ Frame Block::frame(Reservation &r, const RunState &state, const Tape *tape) cons
 void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y) {
     RunState state;
     Statement statement("mdlm_block_forward");
+    engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
+        engine_.cancellation.check("at its start");
         const mdlm_batch batch = take(given, "batch");
         Reservation &r = reserved();
         if (tape != nullptr && tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
@@ -233,7 +235,9 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
 void Block::backward(Tape *tape, const mdlm_backward_options *given, const void *dy, void *dx) {
     mdlm_backward_options options = defaults<mdlm_backward_options>();
     Statement statement("mdlm_block_backward");
+    engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
+        engine_.cancellation.check("at its start");
         if (given != nullptr) options = take(given, "options");
         Reservation &r = reserved();
         if (tape == nullptr) fail(MDLM_ERROR_ARGUMENT, "tape is NULL");
@@ -300,7 +304,9 @@ void Block::gather(const char *call, int64_t index, Find find, const void *with,
     std::vector<char> mine, all;
     const ParamEntry *p = nullptr;
     Params::Elements own;
+    engine_.cancellation.begin(call);
     engine_.group.together(statement, [&] {
+        engine_.cancellation.check("at its start");
         if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64)
             fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
         if (host == nullptr) fail(MDLM_ERROR_ARGUMENT, "host is NULL");
