@@ -205,10 +205,10 @@ private:
 
 // The bytes of all parameters in the widest type, so that no size of the model itself can overflow later.
 int64_t parameter_bytes(const mdlm_config &c, int64_t groups, int64_t d, int64_t ffn) {
-    const int64_t columns =
-        add(mul(2 * (c.num_attention_heads + groups), d), mul(3, ffn));  // qkv and proj, gate and up and fc2
-    const int64_t per_layer =
-        add(mul(columns, c.hidden_size + 1), add(mul(4, d), 8 * c.hidden_size));  // + 1: biases; the rest: norms
+    // qkv and proj, gate and up and fc2.
+    const int64_t columns = add(mul(2 * (c.num_attention_heads + groups), d), mul(3, ffn));
+    // + 1 is for biases, the rest for norms.
+    const int64_t per_layer = add(mul(columns, c.hidden_size + 1), add(mul(4, d), 8 * c.hidden_size));
     return mul(mul(per_layer, c.num_layers + 1), 8);
 }
 

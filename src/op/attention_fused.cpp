@@ -103,8 +103,8 @@ public:
     }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2])))
-            return;  // what of them is not wanted is a place to write
+        // With one of them wanted, those of the others are places to write.
+        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2]))) return;
         auto op = std::make_unique<FusedAttentionBackwardOp>(spec_);
         op->in = {dy, in[0], in[1], in[2], out[0], out[1]};
         const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);

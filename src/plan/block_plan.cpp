@@ -189,8 +189,8 @@ private:
         UnitPlan &u = units_[index];
         const int64_t end = u.unit.first + u.unit.count;
         if (u.unit.first == 0 && u.x.kind != PK::caller) p_.forward.push_back(transfer(EK::copy_input, u));
-        if (u.saves && u.storage == Storage::shard)
-            p_.forward.push_back(transfer(EK::shard_input, u));  // the output may take its slot
+        // The output may take its slot.
+        if (u.saves && u.storage == Storage::shard) p_.forward.push_back(transfer(EK::shard_input, u));
         Place x = u.x;
         for (int64_t i = u.unit.first; i < end; ++i) {
             Entry e = unit_entry(EK::forward, u);

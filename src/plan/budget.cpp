@@ -73,8 +73,8 @@ BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const
     type.backward_ns = chooser.backward_ns();
     type.boundary = input_bytes(in_, item);
     type.input = key.borrowed ? 0 : type.boundary;
-    type.share =
-        shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;  // what is borrowed costs nothing
+    // What is borrowed costs nothing.
+    type.share = shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;
     type.may_host = key.may_host;
     type.input_id = key.layer->program->input;
     LayoutKey passing;

@@ -30,8 +30,8 @@ struct Layout {
 struct LayoutKey {
     bool x_in_frame = false;  // the input stands at the start of the frame
     bool x_staged = false;    // the input stands at the start of the staging slot
-    bool y_in_slab =
-        false;  // the output is the next frame's input, right above this frame: it takes the start of the slab
+    // The output is the next frame's input, right above this frame: it takes the start of the slab.
+    bool y_in_slab = false;
     bool slab_above = false;  // the slab stands right above the frame
     int64_t shard_bytes = 0;  // a share of the input stands at the start of the frame instead
     auto operator<=>(const LayoutKey &) const = default;

@@ -41,8 +41,8 @@ struct Policy {
     std::string name;
     int64_t saved_bytes = 0;  // s: retained from the end of forward to the end of backward, the input's form included
     int64_t extra_ns = 0;     // r: beyond saving everything
-    int64_t forward_bytes =
-        0;  // f: most alive in forward above what earlier layers retain, x_{i-1} and x_i included; >= s
+    // f: most alive in forward above what earlier layers retain, x_{i-1} and x_i included; >= s.
+    int64_t forward_bytes = 0;
     int64_t backward_bytes = 0;  // b: the same in replay and backward; >= s
     int64_t rebuild_ns = 0;      // c: makes s again out of x_{i-1} without x_i, for the last layer of a unit
     uint32_t roles = role_any;

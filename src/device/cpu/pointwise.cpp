@@ -67,8 +67,8 @@ void differentiate(const ActivationBackward &a, int64_t row, int64_t c0, int64_t
     vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
         const Acted acted = act<kind, true>(load(g + c, count));
         const V d = load(dm + c, count);
-        V dx = hn::Mul(acted.slope,
-                       d);  // before the gate's other factor: not larger than d, so nothing overflows that need not
+        // Before the gate's other factor: not larger than d, so nothing overflows that need not.
+        V dx = hn::Mul(acted.slope, d);
         if constexpr (half_slope<kind>) dx = hn::Add(dx, dx);
         if constexpr (gated<kind>) {
             const V up = load(g + a.width + c, count);

@@ -95,8 +95,8 @@ HWY_INLINE V exp_of(V x) {
 HWY_INLINE V exp2_of(V x) {
     const Floats d;
     const Bits bits;
-    const V shift =
-        broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold
+    // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold.
+    const V shift = broadcast(12582912.0f);
     const V t = hn::Add(x, shift), r = hn::Sub(x, hn::Sub(t, shift));
     V p = hn::MulAdd(r, broadcast(0.00015353362f), broadcast(0.00133988739f));
     p = hn::MulAdd(p, r, broadcast(0.00961843692f));
