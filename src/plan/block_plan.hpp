@@ -66,6 +66,8 @@ struct BlockPlanInput {
     int64_t in_flight = 1, group_size = 1;
     bool evaluate_in_flight = false, input_requires_grad = true, borrow_input = false;
     bool share_scratch = false;  // fixed and slab lie in memory that other blocks use too
+    // One tape in flight, and its stack and the slab in one piece: the slab stands right above the frame in use.
+    bool one_stack() const { return in_flight == 1 && !share_scratch; }
 };
 
 // The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not
@@ -97,7 +99,9 @@ struct BlockPlan {
     int64_t shared_bytes() const { return peak_bytes - own_bytes(); }
     bool wants_dx = false;
 
-    // Schedules and layouts, shared by layers that are alike.
+    // Schedules and layouts, shared by layers that are alike; made when first asked for.
+    const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save);
+    const Layout *layout(const Schedule *schedule, const LayoutKey &key);
     struct ScheduleKey {
         const Differentiated *layer;
         LayerPolicy policy;
