@@ -194,7 +194,7 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
     Counts counts;
     engine_.group.run([&] {
         Runner runner(engine_, *r.plan, f, counts);
-        for (const Entry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
+        for (const PlanEntry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
     });
     ++forwards_;
     engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(counts.high_water_bytes));
@@ -253,9 +253,9 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
 
 void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backward_options &options) {
     Runner runner(engine_, *r.plan, f, tape.counts);
-    for (const Entry &e : r.plan->backward) {
+    for (const PlanEntry &e : r.plan->backward) {
         runner.run(e);
-        if (e.kind != Entry::Kind::backward || options.grad_ready == nullptr) continue;
+        if (e.kind != PlanEntry::Kind::backward || options.grad_ready == nullptr) continue;
         const auto &trains = r.plan->input.trains[e.item];
         if (std::count(trains.begin(), trains.end(), 1) == 0) continue;
         char before[512];

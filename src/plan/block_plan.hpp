@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole block laid out before anything runs: which steps run in which order, and where every byte is.
+// The whole block laid out before anything runs: which ops run in which order, and where every byte is.
 //
 //   arena = [ x slots | dx slots | staging slots ]  fixed
 //           [ saved stack of each tape ]            forward pushes frames, backward pops them
@@ -17,6 +17,7 @@
 
 namespace mdlm {
 
+// Where something stands in a block's memory.
 struct Place {
     enum class Kind {
         none,
@@ -31,7 +32,8 @@ struct Place {
     int64_t offset = 0;
 };
 
-struct Entry {
+// One thing that running the block does: an item's forward or backward, or a transfer.
+struct PlanEntry {
     enum class Kind {
         copy_input,   // caller's x -> x
         forward,      // schedule->forward
@@ -84,7 +86,7 @@ std::vector<std::shared_ptr<const Differentiated>> differentiate_items(const Blo
 struct BlockPlan {
     BlockPlanInput input;
     std::vector<std::shared_ptr<const Differentiated>> layers;  // by item
-    std::vector<Entry> forward, backward, evaluate;
+    std::vector<PlanEntry> forward, backward, evaluate;
     std::vector<ItemPlan> items;
     int64_t fixed_bytes = 0;
     int64_t stack_bytes = 0;  // of one tape

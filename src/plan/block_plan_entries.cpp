@@ -9,15 +9,15 @@ namespace mdlm {
 namespace {
 
 using PK = Place::Kind;
-using EK = Entry::Kind;
+using EK = PlanEntry::Kind;
 
-bool reads(const Step &s, int32_t v) { return std::count(s.in.begin(), s.in.end(), v) > 0; }
-bool writes(const Step &s, int32_t v) { return std::count(s.out.begin(), s.out.end(), v) > 0; }
+bool reads(const ScheduledOp &s, int32_t v) { return std::count(s.in.begin(), s.in.end(), v) > 0; }
+bool writes(const ScheduledOp &s, int32_t v) { return std::count(s.out.begin(), s.out.end(), v) > 0; }
 
 // May `to` stand where `from` stands, because it is assigned only after the last reader of `from`?
-bool may_follow(const std::vector<Step> &steps, int32_t from, int32_t to) {
+bool may_follow(const std::vector<ScheduledOp> &ops, int32_t from, int32_t to) {
     bool assigned = false;
-    for (const Step &s : steps) {
+    for (const ScheduledOp &s : ops) {
         assigned = assigned || writes(s, to);
         if (assigned && reads(s, from)) return false;
     }
@@ -44,14 +44,14 @@ private:
 
     Place slab_above(const UnitPlan &u) const { return {PK::slab, one_ ? u.base + u.frame : 0}; }
 
-    Entry entry(EK kind, int64_t item, const Schedule *s, const Layout *l) const {
-        Entry e;
+    PlanEntry entry(EK kind, int64_t item, const Schedule *s, const Layout *l) const {
+        PlanEntry e;
         e.kind = kind, e.item = item, e.schedule = s, e.layout = l;
         return e;
     }
     // The entry's own frame and staging, for a unit of one or the transfers of any unit.
-    Entry unit_entry(EK kind, const UnitPlan &u) const {
-        Entry e = entry(kind, u.unit.first, u.single, u.layout);
+    PlanEntry unit_entry(EK kind, const UnitPlan &u) const {
+        PlanEntry e = entry(kind, u.unit.first, u.single, u.layout);
         e.frame = {PK::stack, u.base};
         e.slab = slab_above(u);
         e.x = u.x;
@@ -61,8 +61,8 @@ private:
     }
     // Of the unit's input, and what else is staged. A unit of several layers has its input only; a schedule that never
     // runs says so.
-    Entry transfer(EK kind, const UnitPlan &u) {
-        Entry e = unit_entry(kind, u);
+    PlanEntry transfer(EK kind, const UnitPlan &u) {
+        PlanEntry e = unit_entry(kind, u);
         if (e.schedule == nullptr) {
             e.schedule = passing(u.unit.first);
             LayoutKey key;
@@ -72,10 +72,10 @@ private:
         return e;
     }
 
-    // Where the output goes when nothing keeps it: over the input's slot if the steps allow, else into the other one.
-    Place slot_after(PK kind, const Place &from, const std::vector<Step> &steps, int32_t a, int32_t b) const {
+    // Where the output goes when nothing keeps it: over the input's slot if the ops allow, else into the other one.
+    Place slot_after(PK kind, const Place &from, const std::vector<ScheduledOp> &ops, int32_t a, int32_t b) const {
         if (from.kind != kind) return {kind, 0};
-        return {kind, may_follow(steps, a, b) ? from.offset : 1 - from.offset};
+        return {kind, may_follow(ops, a, b) ? from.offset : 1 - from.offset};
     }
 
     void forward(size_t index) {
@@ -86,7 +86,7 @@ private:
         if (u.saves && u.storage == Storage::shard) p_.forward.push_back(transfer(EK::shard_input, u));
         Place x = u.x;
         for (int64_t i = u.unit.first; i < end; ++i) {
-            Entry e = unit_entry(EK::forward, u);
+            PlanEntry e = unit_entry(EK::forward, u);
             e.item = i;
             if (u.single == nullptr) {
                 e.schedule = passing(i);
@@ -106,7 +106,7 @@ private:
         if (u.host_bytes > 0) p_.forward.push_back(transfer(EK::to_host, u));
     }
 
-    void push_backward(Entry e) {
+    void push_backward(PlanEntry e) {
         if (e.schedule->backward.empty()) return;
         e.kind = EK::backward;
         e.dy = last(e.item) ? Place{PK::caller, 0} : dx_;
@@ -129,12 +129,12 @@ private:
         }
         Place x = u.x;
         if (u.saves && u.storage == Storage::shard) {
-            Entry e = transfer(EK::gather_input, u);
+            PlanEntry e = transfer(EK::gather_input, u);
             x = e.x = {PK::x_slot, 0};
             p_.backward.push_back(e);
         }
         if (u.single != nullptr) {
-            Entry e = unit_entry(EK::backward, u);
+            PlanEntry e = unit_entry(EK::backward, u);
             e.x = x;
             push_backward(e);
         } else if (u.saves) {
@@ -147,11 +147,11 @@ private:
     void backward_of_several(const UnitPlan &u, Place x) {
         const int64_t final = u.unit.first + u.unit.count - 1;
         int64_t at = slab_above(u).offset;
-        std::vector<Entry> entries;
+        std::vector<PlanEntry> entries;
         for (int64_t i = u.unit.first; i <= final; ++i) {
             LayerPolicy policy = in_.policies.items[i];
             if (i == final) policy.assign(policy.size(), Storage::replay);
-            Entry e = entry(EK::forward, i, p_.schedule(i, policy, true), nullptr);
+            PlanEntry e = entry(EK::forward, i, p_.schedule(i, policy, true), nullptr);
             LayoutKey key;
             key.x_in_frame = i > u.unit.first;
             key.x_staged = !key.x_in_frame && x.kind == PK::staging;
@@ -182,7 +182,7 @@ private:
         const int64_t below = one_ || in_.share_scratch ? 0 : -mul(in_.in_flight, p_.stack_bytes);
         Place x{PK::caller, 0};
         for (int64_t i = 0; i < items(); ++i) {
-            Entry e = entry(EK::forward, i, passing(i), nullptr);
+            PlanEntry e = entry(EK::forward, i, passing(i), nullptr);
             e.layout = p_.layout(e.schedule, {});
             e.slab = {PK::slab, in_.evaluate_in_flight ? above : below};
             e.x = x;
@@ -195,10 +195,10 @@ private:
 
     // Turns slots into offsets.
     void place_slots() {
-        const std::initializer_list<std::vector<Entry> *> lists = {&p_.forward, &p_.backward, &p_.evaluate};
+        const std::initializer_list<std::vector<PlanEntry> *> lists = {&p_.forward, &p_.backward, &p_.evaluate};
         int64_t x_slots = 0, dx_slots = 0;
         for (auto *list : lists)
-            for (const Entry &e : *list)
+            for (const PlanEntry &e : *list)
                 for (const Place *place : {&e.x, &e.y, &e.dy, &e.dx}) {
                     if (place->kind == PK::x_slot) x_slots = std::max(x_slots, place->offset + 1);
                     if (place->kind == PK::dx_slot) dx_slots = std::max(dx_slots, place->offset + 1);
@@ -210,7 +210,7 @@ private:
         const int64_t dx_begin = mul(x_slots, slot), staging_begin = add(dx_begin, mul(dx_slots, slot));
         p_.fixed_bytes = add(staging_begin, mul(std::min<int64_t>(on_host_, 2), staging_bytes_));
         for (auto *list : lists)
-            for (Entry &e : *list)
+            for (PlanEntry &e : *list)
                 for (Place *place : {&e.frame, &e.slab, &e.x, &e.y, &e.dy, &e.dx, &e.staging}) {
                     if (place->kind == PK::x_slot) *place = {PK::fixed, place->offset * slot};
                     else if (place->kind == PK::dx_slot) *place = {PK::fixed, dx_begin + place->offset * slot};

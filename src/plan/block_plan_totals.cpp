@@ -9,7 +9,7 @@ namespace mdlm {
 namespace {
 
 using PK = Place::Kind;
-using EK = Entry::Kind;
+using EK = PlanEntry::Kind;
 
 class Totals {
 public:
@@ -26,7 +26,7 @@ public:
                 p_.items[i].host_bytes = u.host_bytes;
             }
         for (const auto *list : {&p_.forward, &p_.backward, &p_.evaluate})
-            for (const Entry &e : *list) {
+            for (const PlanEntry &e : *list) {
                 if (e.kind == EK::gather_input)
                     moved_bytes_ = add(moved_bytes_, mul(share_bytes(in_, e.item), in_.group_size));
                 if (e.kind != EK::forward && e.kind != EK::backward) continue;
@@ -43,7 +43,7 @@ public:
     }
 
 private:
-    void measure(const Entry &e, bool is_backward, int64_t top) {
+    void measure(const PlanEntry &e, bool is_backward, int64_t top) {
         ItemPlan &item = p_.items[e.item];
         // Frames of a tape's own are below the slab or apart from it; inner frames are below the slab's offset.
         const int64_t below = one_ ? item.base : 0;
@@ -54,8 +54,8 @@ private:
             (is_backward ? e.layout->backward_alive : e.layout->forward_alive) + used - frame_and_slab(e, is_backward);
         if (used > std::max(item.forward_bytes, item.backward_bytes)) item.most_alive_bytes = alive;
         most = std::max(most, used);
-        const auto &steps = is_backward ? e.schedule->backward : e.schedule->forward;
-        for (const Step &s : steps) {
+        const auto &ops = is_backward ? e.schedule->backward : e.schedule->forward;
+        for (const ScheduledOp &s : ops) {
             const Cost cost = e.schedule->op(s).cost(in_.bound);
             const bool replay = s.replay || e.replay;
             int64_t &flops = replay ? item.replayed_flops : is_backward ? item.backward_flops : item.forward_flops;
@@ -65,7 +65,7 @@ private:
             flops_ = add(flops_, cost.flops), moved_bytes_ = add(moved_bytes_, cost.collective);
         }
     }
-    static int64_t frame_and_slab(const Entry &e, bool is_backward) {
+    static int64_t frame_and_slab(const PlanEntry &e, bool is_backward) {
         return e.layout->frame_bytes + (is_backward ? e.layout->backward_slab : e.layout->forward_slab);
     }
 

@@ -9,7 +9,8 @@
 
 namespace mdlm {
 
-struct Spot {
+// Where a value stands in its layer's frame, slab or staging slot; where those are, a PlanEntry says.
+struct ValuePlace {
     enum class Where {
         outside,
         frame,
@@ -24,7 +25,7 @@ struct Layout {
     int64_t staged_bytes = 0;                       // on the host
     int64_t forward_slab = 0, backward_slab = 0;    // heights of the slab
     int64_t forward_alive = 0, backward_alive = 0;  // most bytes alive, frame and slab together
-    std::vector<Spot> spots;                        // by value
+    std::vector<ValuePlace> places;                 // by value
 };
 
 struct LayoutKey {

@@ -164,8 +164,8 @@ private:
     }
 
     void uses_shards() {
-        for (const mdlm::Entry &e : block_.at->block.plan().forward)
-            out_.shards = out_.shards || e.kind == mdlm::Entry::Kind::shard_input;
+        for (const mdlm::PlanEntry &e : block_.at->block.plan().forward)
+            out_.shards = out_.shards || e.kind == mdlm::PlanEntry::Kind::shard_input;
     }
 
     // The same plan, out of its text.
