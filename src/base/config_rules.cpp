@@ -43,11 +43,11 @@ public:
 
     // At most what an error line holds: the last reasons are counted instead of cut.
     std::string joined() const {
-        constexpr size_t room = 511, tail = sizeof("; and 99 more") - 1;
+        constexpr size_t capacity = 511, tail = sizeof("; and 99 more") - 1;
         std::string all;
         for (size_t i = 0; i < lines.size(); ++i) {
             const size_t after = all.size() + lines[i].size() + (i == 0 ? 0 : 2);
-            if (i > 0 && after + (i + 1 < lines.size() ? tail : 0) > room)
+            if (i > 0 && after + (i + 1 < lines.size() ? tail : 0) > capacity)
                 return all + "; and " + std::to_string(lines.size() - i) + " more";
             all += (i == 0 ? "" : "; ") + lines[i];
         }

@@ -42,30 +42,31 @@ BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_
     shards_ = in_.group_size > 1 && layer.buffers[layer.input].split == 1;
     fixed_ = fixed_bytes(in_, Storage::keep);
     if (shards_) fixed_with_shares_ = fixed_bytes(in_, Storage::shard);
-    std::map<Key, int32_t> seen;
+    std::map<ItemTypeKey, int32_t> seen;
     const int64_t items = in_.programs.items();
     for (int64_t i = 0; i < items; ++i) {
         const bool next_saves = i + 1 < items && layers_[i + 1]->anything();
-        const Key key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input, one_ && next_saves,
-                      i < host_layers};
+        const ItemTypeKey key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input,
+                              one_ && next_saves, i < host_layers};
         const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
         if (is_new) {
-            const Chooser chooser(layers_[i], in_.bound, in_.traits, table_);
-            passing_ = std::max(passing_, chooser.passing_bytes({}));
-            types_.push_back(make_type(i, key, chooser));
+            const PolicyEnumerator enumerator(layers_[i], in_.bound, in_.traits, table_);
+            passing_ = std::max(passing_, enumerator.passing_bytes({}));
+            types_.push_back(make_type(i, key, enumerator));
         }
         type_of_.push_back(at->second);
     }
 }
 
-std::vector<const BudgetPlanner::Option *> BudgetPlanner::options_of(const Type &type, const Variant &v) const {
-    std::vector<const Option *> list;
-    for (const Option &o : type.options)
+std::vector<const BudgetPlanner::PolicyOption *> BudgetPlanner::options_of(const ItemType &type,
+                                                                           const Variant &v) const {
+    std::vector<const PolicyOption *> list;
+    for (const PolicyOption &o : type.options)
         if ((!o.shard || v.shard) && o.host <= v.staging) list.push_back(&o);
     return list;
 }
 
-std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, const Variant &v) const {
+std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const ItemType &type, const Variant &v) const {
     if (!type.in_units) return {};
     // With the input not `staying` a unit's first pass, and each replay, are counted above what the form leaves, as
     // they stand.
@@ -81,9 +82,9 @@ std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, c
 
 std::vector<BudgetPlanner::Variant> BudgetPlanner::variants(bool every_ring) const {
     std::set<int64_t> staging = {0};
-    for (const Type &t : types_) {
+    for (const ItemType &t : types_) {
         int64_t tensor = 0, all = 0;
-        for (const Option &o : t.options) {
+        for (const PolicyOption &o : t.options) {
             if (every_ring) staging.insert(o.host);
             if (o.one_on_host) tensor = std::max(tensor, o.host);
             all = std::max(all, o.host);
@@ -101,9 +102,9 @@ std::vector<BudgetPlanner::Variant> BudgetPlanner::variants(bool every_ring) con
 
 planner::Chain BudgetPlanner::chain(const Variant &v) const {
     planner::Chain c;
-    for (const Type &t : types_) {
+    for (const ItemType &t : types_) {
         planner::LayerType numbers = t.numbers;
-        for (const Option *o : options_of(t, v)) numbers.policies.push_back(o->numbers);
+        for (const PolicyOption *o : options_of(t, v)) numbers.policies.push_back(o->numbers);
         for (const UnitForm &f : forms_of(t, v)) numbers.unit_inputs.push_back(f.numbers);
         c.types.push_back(std::move(numbers));
     }
@@ -120,12 +121,12 @@ int64_t BudgetPlanner::floor_bytes() const {
     return add(fixed_, in_.evaluate_in_flight || in_.share_scratch ? 0 : passing_);
 }
 
-Policies BudgetPlanner::policies(const Variant &v, const planner::Plan &plan) const {
+Policies BudgetPlanner::policies(const Variant &v, const planner::ChainPlan &plan) const {
     Policies out;
     for (size_t at = 0; at < plan.size(); at += 1 + static_cast<size_t>(plan[at].inside)) {
-        const planner::Item &item = plan[at];
+        const planner::PlanItem &item = plan[at];
         out.units.push_back({item.first, item.count});
-        const auto policy_of = [&](const planner::Item &single) {
+        const auto policy_of = [&](const planner::PlanItem &single) {
             return options_of(types_[type_of_[single.first]], v)[single.choice]->policy;
         };
         if (item.count == 1) {
@@ -192,7 +193,7 @@ BudgetFrontier BudgetPlanner::frontier() const {
     for (const Variant &v : variants(one_)) {
         const planner::Frontier of_variant = planner::frontier(chain(v), 0, false);
         found.gap_ns = std::max(found.gap_ns, of_variant.gap_ns);
-        for (const planner::Point &p : of_variant.points)
+        for (const planner::FrontierPoint &p : of_variant.points)
             points.push_back({std::max(p.peak_bytes, floor_bytes()), p.extra_ns});
     }
     std::sort(points.begin(), points.end(), [](const BudgetPoint &a, const BudgetPoint &b) {

@@ -9,8 +9,8 @@
 namespace mdlm {
 namespace {
 
-planner::Policy numbers_of(const Choice &c, uint32_t roles) {
-    planner::Policy p;
+planner::PolicyCost numbers_of(const MeasuredPolicy &c, uint32_t roles) {
+    planner::PolicyCost p;
     p.saved_bytes = c.saved, p.forward_bytes = c.forward, p.backward_bytes = c.backward, p.extra_ns = c.extra_ns;
     p.roles = roles;
     return p;
@@ -18,11 +18,12 @@ planner::Policy numbers_of(const Choice &c, uint32_t roles) {
 
 }  // namespace
 
-BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const Chooser &chooser) const {
-    Type type;
+BudgetPlanner::ItemType BudgetPlanner::make_type(int64_t item, const ItemTypeKey &key,
+                                                 const PolicyEnumerator &enumerator) const {
+    ItemType type;
     type.numbers.name = key.is_layer ? "layer" : "final norm";
-    type.numbers.forward_ns = chooser.forward_ns();
-    type.backward_ns = chooser.backward_ns();
+    type.numbers.forward_ns = enumerator.forward_ns();
+    type.backward_ns = enumerator.backward_ns();
     type.boundary = input_bytes(in_, item);
     type.input = key.borrowed ? 0 : type.boundary;
     // What is borrowed costs nothing.
@@ -31,39 +32,41 @@ BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const
     type.input_id = key.layer->program->input;
     LayoutKey passing;
     passing.y_in_slab = key.next_in_slab;
-    type.numbers.unsaved_forward_bytes = chooser.passing_bytes(passing);
-    std::vector<Choice> alone = add_alone(type, chooser, key);
+    type.numbers.unsaved_forward_bytes = enumerator.passing_bytes(passing);
+    std::vector<MeasuredPolicy> alone = add_alone(type, enumerator, key);
     // A layer whose input need not be saved (nothing before it is trained, nor all of itself) gains nothing in a unit.
     type.in_units =
-        key.is_layer && std::all_of(alone.begin(), alone.end(), [](const Choice &c) { return c.saves_input; });
-    if (type.in_units) add_in_units(type, chooser, key, std::move(alone));
+        key.is_layer && std::all_of(alone.begin(), alone.end(), [](const MeasuredPolicy &c) { return c.saves_input; });
+    if (type.in_units) add_in_units(type, enumerator, key, std::move(alone));
     return type;
 }
 
 // Singles: keep and replay, the same with the input as a share, and with kept tensors on the host.
-std::vector<Choice> BudgetPlanner::add_alone(Type &type, const Chooser &chooser, const Key &key) const {
+std::vector<MeasuredPolicy> BudgetPlanner::add_alone(ItemType &type, const PolicyEnumerator &enumerator,
+                                                     const ItemTypeKey &key) const {
     LayoutKey base;
     base.x_in_frame = !key.borrowed, base.y_in_slab = key.next_in_slab, base.slab_above = one_;
-    std::vector<Choice> found = chooser.pareto(base);
+    std::vector<MeasuredPolicy> found = enumerator.pareto(base);
     const BufferId input = key.layer->program->input;
-    for (const Choice &c : found) type.options.push_back({numbers_of(c, planner::role_alone), c.policy});
-    for (const Choice &c : found) {
+    for (const MeasuredPolicy &c : found) type.options.push_back({numbers_of(c, planner::role_alone), c.policy});
+    for (const MeasuredPolicy &c : found) {
         if (!c.saves_input || type.share == 0) continue;
         LayoutKey shared = base;
         shared.x_in_frame = false, shared.shard_bytes = type.share;
         LayerPolicy policy = c.policy;
         policy[input] = Storage::shard;
-        Choice s = chooser.measure(policy, shared);
+        MeasuredPolicy s = enumerator.measure(policy, shared);
         s.extra_ns = add(s.extra_ns, shard_ns(type.share, in_.group_size, table_));
         type.options.push_back({numbers_of(s, planner::role_alone), s.policy, 0, true});
     }
     if (type.may_host)
-        for (const Choice &c : found) add_on_host(type, chooser, base, c);
+        for (const MeasuredPolicy &c : found) add_on_host(type, enumerator, base, c);
     return found;
 }
 
 // Each kept tensor alone, all of them, and all but the input.
-void BudgetPlanner::add_on_host(Type &type, const Chooser &chooser, const LayoutKey &base, const Choice &choice) const {
+void BudgetPlanner::add_on_host(ItemType &type, const PolicyEnumerator &enumerator, const LayoutKey &base,
+                                const MeasuredPolicy &choice) const {
     const auto kept = static_cast<BufferId>(std::count(choice.policy.begin(), choice.policy.end(), Storage::keep));
     std::set<LayerPolicy> seen;
     const auto offer = [&](auto goes) {
@@ -73,7 +76,7 @@ void BudgetPlanner::add_on_host(Type &type, const Chooser &chooser, const Layout
         if (policy == choice.policy || !seen.insert(policy).second) return;
         LayoutKey key = base;
         if (policy[type.input_id] == Storage::host) key.x_in_frame = false, key.x_staged = true;
-        Choice c = chooser.measure(policy, key);
+        MeasuredPolicy c = enumerator.measure(policy, key);
         c.extra_ns = add(c.extra_ns, table_.host_ns(c.host, type.numbers.forward_ns, type.backward_ns));
         const bool one = std::count(policy.begin(), policy.end(), Storage::host) == 1;
         type.options.push_back({numbers_of(c, planner::role_alone), c.policy, c.host, false, one});
@@ -83,14 +86,15 @@ void BudgetPlanner::add_on_host(Type &type, const Chooser &chooser, const Layout
     offer([&](size_t o) { return static_cast<BufferId>(o) != type.input_id; });
 }
 
-void BudgetPlanner::add_in_units(Type &type, const Chooser &chooser, const Key &key, std::vector<Choice> alone) const {
+void BudgetPlanner::add_in_units(ItemType &type, const PolicyEnumerator &enumerator, const ItemTypeKey &key,
+                                 std::vector<MeasuredPolicy> alone) const {
     const BufferId input = key.layer->program->input;
     // The last layer of a unit is run forward by its backward only, which replays what it reads.
     LayoutKey last;
     last.x_in_frame = last.slab_above = true;
-    LayerPolicy nothing = chooser.input_only();
+    LayerPolicy nothing = enumerator.input_only();
     nothing[input] = Storage::replay;
-    Choice c = chooser.measure(nothing, last);
+    MeasuredPolicy c = enumerator.measure(nothing, last);
     c.forward = c.saved;
     type.options.push_back({numbers_of(c, planner::role_last), nothing});
 
@@ -102,11 +106,11 @@ void BudgetPlanner::add_in_units(Type &type, const Chooser &chooser, const Key &
     inside.x_in_frame = !key.borrowed, inside.y_in_slab = inside.slab_above = true;
     LayoutKey first = inside;
     first.x_in_frame = false;
-    if (!as_alone) alone = chooser.pareto(inside);
+    if (!as_alone) alone = enumerator.pareto(inside);
     for (size_t i = 0; i < alone.size(); ++i) {
-        Choice both = alone[i];
+        MeasuredPolicy both = alone[i];
         if (!key.borrowed) {
-            const Choice at_first = chooser.measure(both.policy, first);
+            const MeasuredPolicy at_first = enumerator.measure(both.policy, first);
             both.forward = std::max(both.forward, add(type.input, at_first.forward));
             both.backward = std::max(both.backward, add(type.input, at_first.backward));
         }
