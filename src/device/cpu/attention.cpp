@@ -109,7 +109,7 @@ void attention_forward(Pool &pool, const AttentionForward &a) {
     while (each > 1 && heads * ceil_div(tiles, each) < 4 * pool.size()) each /= 2;
     const int64_t parts = ceil_div(tiles, each),
                   stride = rounded(Scratch::floats(a.shape.d) * int64_t{sizeof(float)}) / int64_t{sizeof(float)};
-    pool.each(heads * parts, [&](int64_t i, int32_t worker) {
+    pool.parallel_for(heads * parts, [&](int64_t i, int32_t worker) {
         const int64_t at = i / parts, first = i % parts * each;
         Task task{a, a.shape, Scratch(a.shape.d, static_cast<float *>(a.workspace) + worker * stride),
                   at / a.shape.heads, at % a.shape.heads};

@@ -206,17 +206,17 @@ void attention_backward(Pool &pool, const AttentionBackward &a) {
     if (by_groups(all_groups, pool.size())) {
         const Heads dq =
             shape.dtype == DType::f32 ? a.dq : Heads{sums_dq, heads * shape.d, per_group * shape.d, shape.d};
-        pool.each(all_groups, [&](int64_t i, int32_t worker) { task(i, worker).group(dq); });
+        pool.parallel_for(all_groups, [&](int64_t i, int32_t worker) { task(i, worker).group(dq); });
         return;
     }
-    pool.each(shape.tokens.batch * heads * tiles, [&](int64_t i, int32_t worker) {
+    pool.parallel_for(shape.tokens.batch * heads * tiles, [&](int64_t i, int32_t worker) {
         const int64_t head = i / tiles;
         task(head / per_group, worker).queries(head % per_group, i % tiles * tile_q);
     });
     int64_t each = most_tiles;
     while (each > 1 && all_groups * ceil_div(tiles, each) < 4 * pool.size()) each /= 2;
     const int64_t runs = ceil_div(tiles, each);
-    pool.each(all_groups * runs, [&](int64_t i, int32_t worker) {
+    pool.parallel_for(all_groups * runs, [&](int64_t i, int32_t worker) {
         const int64_t first = i % runs * each;
         task(i / runs, worker).keys(first * tile_k, std::min(each, tiles - first), nullptr);
     });

@@ -24,7 +24,7 @@ Matrix square(const Attention &a, const void *base, int64_t b, int64_t head) {
 template <class Body>
 void query_tiles(Pool &pool, const Attention &a, Body &&body) {
     const int64_t tiles = ceil_div(a.tokens.seq, tile);
-    pool.each(a.tokens.batch * a.heads * tiles, [&](int64_t i, int32_t) {
+    pool.parallel_for(a.tokens.batch * a.heads * tiles, [&](int64_t i, int32_t) {
         const int64_t q0 = i % tiles * tile;
         body(i / tiles / a.heads, i / tiles % a.heads, q0, std::min(tile, a.tokens.seq - q0));
     });
@@ -91,7 +91,7 @@ void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dro
 void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &dropout, const Heads &right,
                   const Heads &out, float factor) {
     const int64_t per_group = a.heads / a.groups, tiles = ceil_div(a.tokens.seq, tile);
-    pool.each(a.tokens.batch * a.groups * tiles, [&](int64_t index, int32_t) {
+    pool.parallel_for(a.tokens.batch * a.groups * tiles, [&](int64_t index, int32_t) {
         const int64_t b = index / tiles / a.groups, g = index / tiles % a.groups, k0 = index % tiles * tile;
         const int64_t columns = std::min(tile, a.tokens.seq - k0);
         const Matrix to = head_of(a, out, b, g, 0);
@@ -147,7 +147,7 @@ void over_channels(Pool &pool, const Attention &a, const Heads &left, const Head
 template <class Body>
 void score_rows(Pool &pool, const Attention &a, Body &&body) {
     const int64_t seq = a.tokens.seq;
-    parts(pool, a.tokens.batch * a.heads * seq, seq, [&](int64_t begin, int64_t end, int32_t) {
+    parallel_ranges(pool, a.tokens.batch * a.heads * seq, seq, [&](int64_t begin, int64_t end, int32_t) {
         for (int64_t i = begin; i < end; ++i) body(i * seq, a.mask.first(i % seq), a.mask.last(i % seq));
     });
 }

@@ -132,7 +132,7 @@ void Linears::run(Pool &pool, const Plan &plan, const Operands &all, void *works
     const Matmul &p = plan.matmul;
     const int64_t across_count = plan.tiles_across();
     FirstError error;
-    pool.each(plan.tiles_down() * across_count, [&](int64_t i, int32_t worker) {
+    pool.parallel_for(plan.tiles_down() * across_count, [&](int64_t i, int32_t worker) {
         const int64_t down_at = i / across_count, across_at = i % across_count, i0 = down_at * plan.rows,
                       j0 = across_at * plan.columns;
         Matmul tile = p;

@@ -144,7 +144,7 @@ HWY_EXPORT(norm_backward_rows);
 }  // namespace
 
 void norm_forward(Pool &pool, const NormForward &a) {
-    parts(pool, a.rows, a.width, [&](int64_t begin, int64_t end, int32_t) {
+    parallel_ranges(pool, a.rows, a.width, [&](int64_t begin, int64_t end, int32_t) {
         HWY_DYNAMIC_DISPATCH(norm_forward_rows)(a, begin, end);
     });
 }

@@ -130,7 +130,7 @@ HWY_EXPORT(activation_backward_span);
 template <class Body>
 void spans_of(Pool &pool, int64_t rows, int64_t width, Body &&body) {
     const int64_t across = ceil_div(width, span);
-    parts(pool, rows * across, std::min(span, width), [&](int64_t begin, int64_t end, int32_t) {
+    parallel_ranges(pool, rows * across, std::min(span, width), [&](int64_t begin, int64_t end, int32_t) {
         for (int64_t i = begin; i < end; ++i) {
             const int64_t c0 = i % across * span;
             body(i / across, c0, std::min(span, width - c0));

@@ -244,7 +244,7 @@ HWY_EXPORT(qk_norm_rope_backward_heads);
 }  // namespace
 
 void qk_norm_rope(Pool &pool, const QkNormRope &a) {
-    parts(pool, a.tokens.rows(), (a.heads + a.groups) * a.d, [&](int64_t begin, int64_t end, int32_t) {
+    parallel_ranges(pool, a.tokens.rows(), (a.heads + a.groups) * a.d, [&](int64_t begin, int64_t end, int32_t) {
         HWY_DYNAMIC_DISPATCH(qk_norm_rope_heads)(a, begin * a.heads, end * a.heads);
     });
 }

@@ -58,7 +58,7 @@ void RowSums::add_block(const float *sums, int64_t width, double *totals, bool a
     HWY_DYNAMIC_DISPATCH(add_sums)(sums, width, totals, assign);
 }
 void RowSums::add_to(Pool &pool, int64_t first, int64_t count, float *to, bool accumulate) const {
-    pool.each(ceil_div(count, span), [&](int64_t i, int32_t) {
+    pool.parallel_for(ceil_div(count, span), [&](int64_t i, int32_t) {
         const int64_t c = i * span;
         HWY_DYNAMIC_DISPATCH(add_totals)
         (totals_ + first + c, chunks_.count, width_, std::min(span, count - c), to + c, accumulate);
