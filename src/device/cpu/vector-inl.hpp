@@ -110,7 +110,7 @@ HWY_INLINE V exp2_of(V x) {
 
 // to[p * to_row + r] = from[r * from_row + p] for 4 rows r and p < k.
 template <class T>
-HWY_INLINE void turn_four(const T *from, int64_t from_row, int64_t k, float *to, int64_t to_row) {
+HWY_INLINE void transpose_four(const T *from, int64_t from_row, int64_t k, float *to, int64_t to_row) {
     const T *r0 = from, *r1 = r0 + from_row, *r2 = r1 + from_row, *r3 = r2 + from_row;
     HWY_ALIGN float part[4 * lanes];
     int64_t p = 0;
