@@ -169,8 +169,8 @@ void Linears::dgrad(Pool &pool, const LinearDgrad &a) {
         a.workspace);
 }
 void Linears::wgrad(Pool &pool, const LinearWgrad &a) {
-    run(pool, *matmul_to_run({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}), {a.dy, a.x, nullptr, a.dw},
-        a.workspace);
+    run(pool, *matmul_to_run({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}),
+        {a.dy, a.x, nullptr, a.dw}, a.workspace);
 }
 
 }  // namespace mdlm::cpu
