@@ -57,10 +57,13 @@ void pack(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_
 void pack_transposed(const Matrix &m, int64_t i0, int64_t rows, int64_t padded_rows, int64_t j0, int64_t columns,
                      int64_t padded_columns, float *to, int64_t to_row) {
     const int64_t first = m.offset + i0 * m.row + j0;
-    if (m.type == DType::f32) HWY_DYNAMIC_DISPATCH(transpose_f32)
-    (static_cast<const float *>(m.base) + first, m.row, rows, columns, to, to_row);
-    else HWY_DYNAMIC_DISPATCH(transpose_bf16)(static_cast<const bf16 *>(m.base) + first, m.row, rows, columns, to,
-                                              to_row);
+    if (m.type == DType::f32) {
+        const float *from = static_cast<const float *>(m.base) + first;
+        HWY_DYNAMIC_DISPATCH(transpose_f32)(from, m.row, rows, columns, to, to_row);
+    } else {
+        const bf16 *from = static_cast<const bf16 *>(m.base) + first;
+        HWY_DYNAMIC_DISPATCH(transpose_bf16)(from, m.row, rows, columns, to, to_row);
+    }
     for (int64_t j = 0; j < columns; ++j) std::fill(to + j * to_row + rows, to + j * to_row + padded_rows, 0.0f);
     for (int64_t j = columns; j < padded_columns; ++j) std::fill_n(to + j * to_row, padded_rows, 0.0f);
 }
