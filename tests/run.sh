@@ -116,7 +116,7 @@ else
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
     numbers=unit,unit-avx2,unit-sse4,unit-scalar,golden,golden-own,golden-onednn,planner,property,parallel
     folders=(
-        "build:$numbers,tool,examples,no_alloc,abi,mpi,setup,aarch64" build/clang:abi
+        "build:source,$numbers,tool,examples,no_alloc,abi,mpi,setup,aarch64" build/clang:abi
         build/asan:unit,planner,property,parallel,fault,fuzz,mpi build/tsan:unit,parallel build/fuzz:fuzz-run)
 fi
 trap - ERR

@@ -4,8 +4,8 @@
 # is there it does nothing and needs no rights; where something is missing it uses apt, as root or through sudo;
 # elsewhere it names what is missing.
 
-# Debian's package, and a sign that it, or the same from elsewhere, is there: a command, a header or what clang links
-# for an option.
+# Debian's package, and a sign that it, or the same from elsewhere, is there: a command, a header, what clang links for
+# an option, or clang-format of the version that .clang-format is written for.
 mdlm_build_needs=(
     'g++ command g++'
     'meson command meson'
@@ -19,6 +19,7 @@ mdlm_build_needs=(
 mdlm_test_needs=(
     'python3 command python3'
     'clang-14 command clang++-14'
+    'clang-format-14 format -'
     'libclang-rt-14-dev clang -fsanitize=fuzzer'
     'abigail-tools command abidiff'
     'libopenmpi-dev command mpicc'
@@ -38,6 +39,7 @@ mdlm_has() {
         echo 'extern "C" int LLVMFuzzerTestOneInput(const char *, long) { return 0; }' |
             clang++-14 "$2" -x c++ - -o /dev/null 2>/dev/null
         ;;
+    format) command -v clang-format-14 >/dev/null || clang-format --version 2>/dev/null | grep -q 'version 14\.' ;;
     header) echo "#include <$2>" | g++ -x c++ -E - >/dev/null 2>&1 ;;
     esac
 }
