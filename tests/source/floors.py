@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may include whom. The folders of src are floors: a file includes its own floor and those below, never one above."""
+"""Who may include whom. The folders of src are floors: a file includes its own floor and those below, never one
+above."""
 import os
 import re
 
 from harness import case
 from tree import CODE, lines_of, none, tracked
 
-# By floor, all that its files include beside the public headers. From the bottom to the top: each knows earlier ones only.
+# By floor, all that its files may include beside the public headers. From the bottom to the top: each knows earlier
+# ones only.
 FLOORS = {
     "base": set(),
     "device": {"base"},  # no groups of ranks: a device is of one process

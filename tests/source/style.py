@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Form: clang-format, the length of lines and files, a licence line in each file, no tabs and no blanks at the end of a line."""
+"""Form: clang-format, the length of lines and files, a licence line in each file, no tabs, no blanks at the end of a
+line."""
 import os
 import re
 import subprocess

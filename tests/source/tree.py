@@ -18,7 +18,8 @@ def tracked(suffixes, *folders):
                             stderr=subprocess.DEVNULL, text=True)
     if listed.returncode != 0:
         raise Skip("because this tree is no git checkout")
-    return [path for path in listed.stdout.split("\0") if path.endswith(suffixes) and os.path.exists(os.path.join(ROOT, path))]
+    return [path for path in listed.stdout.split("\0")
+            if path.endswith(suffixes) and os.path.exists(os.path.join(ROOT, path))]
 
 
 def lines_of(path):
