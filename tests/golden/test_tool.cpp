@@ -253,14 +253,14 @@ TEST_CASE("golden: mdlm check refuses hostile folders in one line") {
         const fs::path copy = folder.copy_case("packed", "truncated");
         const std::string whole = read_text(copy / name);
         for (const size_t length : {size_t{0}, size_t{1}, size_t{9}, size_t{11}, size_t{40}, whole.size() - 1}) {
-            if (name == std::string("config.txt") && length + 1 == whole.size())
-                continue;  // only the last newline is gone
+            // Only the last newline is gone.
+            if (name == std::string("config.txt") && length + 1 == whole.size()) continue;
             CAPTURE(length);
             write_text(copy / name, whole.substr(0, length));
             expect_refused(check(copy), {name});
         }
-        if (name == std::string("cu_seqlens.npy"))
-            continue;  // without it, nothing is packed: another case, and a right one
+        // Without it, nothing is packed: another case, and a right one.
+        if (name == std::string("cu_seqlens.npy")) continue;
         fs::remove(copy / name);
         expect_refused(check(copy), {name});
         fs::create_directory(copy / name);

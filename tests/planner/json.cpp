@@ -58,7 +58,7 @@ Case round_trip(uint64_t seed) {
     Case c{draw_chain(random, sizes), ""};
     c.chain.slab_apart = false;
     for (LayerType &t : c.chain.types)
-        for (Policy &p : t.policies) p.roles = role_any;
+        for (PolicyCost &p : t.policies) p.roles = role_any;
     const std::string text = write_chain(c.chain);
     const Chain again = read_chain(text);
     if (write_chain(again) != text) c.wrong = "it reads as " + write_chain(again);
@@ -272,7 +272,7 @@ TEST_CASE(broken_name) { for_seeds(broken_name, 0, mdlm_test::sanitized ? 5000 :
 
 TEST_CASE("planner: plans that are none of the chain's are refused") {
     const Chain c = read_chain(example);
-    const auto refused = [&](Plan plan) {
+    const auto refused = [&](ChainPlan plan) {
         try {
             simulate(c, plan);
         } catch (const mdlm::Error &e) {
@@ -280,18 +280,18 @@ TEST_CASE("planner: plans that are none of the chain's are refused") {
         }
         return false;
     };
-    const Plan good = solve(c, 18).plan;
+    const ChainPlan good = solve(c, 18).plan;
     CHECK(simulate(c, good).peak_bytes == 18);
     CHECK(refused({}));
     for (size_t i = 0; i < good.size(); ++i) {
         CAPTURE(i);
-        for (int32_t Item::*field : {&Item::first, &Item::count, &Item::choice, &Item::inside})
+        for (int32_t PlanItem::*field : {&PlanItem::first, &PlanItem::count, &PlanItem::choice, &PlanItem::inside})
             for (int32_t value : {-1, 7, INT32_MAX, INT32_MIN}) {
-                Plan bad = good;
+                ChainPlan bad = good;
                 bad[i].*field = value;
                 CHECK(refused(bad));
             }
-        Plan bad = good;
+        ChainPlan bad = good;
         bad.erase(bad.begin() + static_cast<std::ptrdiff_t>(i));
         CHECK(refused(bad) == (good[i].count == 1));  // a unit that goes leaves its layers as single ones
         bad = good;

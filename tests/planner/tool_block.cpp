@@ -116,8 +116,9 @@ TEST_CASE("mdlm plan: a sweep over a block's budgets") {
     }
     CHECK(a["megatron"].size() >= 12);  // none, mlp, uniform and block: 1 .. 6, of which two are the same
     CHECK(a["modules"].size() > 20);
+    // No setting lies below the line.
     for (const char *named : {"megatron", "modules"})
-        for (const json &m : a[named])  // no setting lies below the line
+        for (const json &m : a[named])
             for (const json &p : points)
                 if (p["peak_bytes"] >= m["peak_bytes"]) {
                     if (p["peak_bytes"] == m["peak_bytes"]) CHECK(p["extra_ns"] <= m["extra_ns"]);
@@ -202,8 +203,8 @@ TEST_CASE("mdlm plan: recompute flags without a budget give the plan of these fl
         shape.seq_length = 128, shape.micro_batch_size = 2;
         mdlm_target target = MDLM_TARGET_INIT;
         target.num_threads = 1;
-        const std::vector<std::string> model =
-            std::vector<std::string>(small.begin(), small.end() - 6) + flags;  // the last are shape and threads
+        // The last are shape and threads.
+        const std::vector<std::string> model = std::vector<std::string>(small.begin(), small.end() - 6) + flags;
         std::vector<const char *> words;
         for (const std::string &word : model) words.push_back(word.c_str());
         int used = 0;

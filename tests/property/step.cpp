@@ -164,8 +164,8 @@ private:
     }
 
     void uses_shards() {
-        for (const mdlm::Entry &e : block_.at->block.plan().forward)
-            out_.shards = out_.shards || e.kind == mdlm::Entry::Kind::shard_input;
+        for (const mdlm::PlanEntry &e : block_.at->block.plan().forward)
+            out_.shards = out_.shards || e.kind == mdlm::PlanEntry::Kind::shard_input;
     }
 
     // The same plan, out of its text.
@@ -228,8 +228,8 @@ private:
         hold(fnv(x.get(), slot.bytes) == before, "forward changed x");
         std::fill(documents.begin(), documents.end(), 0);
         if (!borrowed) std::memset(x.get(), 0xff, slot.bytes);
-        if (intruder_ != nullptr)
-            spent_.push_back(std::move(mine));  // a mutant may read it; for others a sanitizer sees that
+        // A mutant may read it; for others a sanitizer sees that.
+        if (intruder_ != nullptr) spent_.push_back(std::move(mine));
     }
 
     void forward(size_t m, bool goes_on) {

@@ -214,8 +214,8 @@ TEST_CASE("cpu: qk norm and rotary") {
                                          : r.in(DType::f32, count, 17, 0.5, middle);
                     };
                     void *qkv = r.in(type, width, 1), *out = forward ? r.out(type, width) : nullptr;
-                    if (forward)
-                        std::memset(out, 0, size_t(width * size_of(type)));  // the values' place stays as it is
+                    // The values' place stays as it is.
+                    if (forward) std::memset(out, 0, size_t(width * size_of(type)));
                     QkNormRope a{type,
                                  {s.seq, s.batch, s.batch_first},
                                  g.shape.mask,

@@ -34,8 +34,8 @@ TEST_CASE("structs: a smaller struct is never overrun and its missing fields are
     REQUIRE(mdlm_config_set(older.config(), "hidden_size", "32") == MDLM_OK);
     REQUIRE(mdlm_config_set(older.config(), "num_attention_heads", "4") == MDLM_OK);
     CHECK(mdlm_config_validate(older.config()) == MDLM_OK);
-    CHECK(mdlm_config_set(older.config(), "recompute_granularity", "none") ==
-          MDLM_OK);  // what a missing field means anyway
+    // What a missing field means anyway.
+    CHECK(mdlm_config_set(older.config(), "recompute_granularity", "none") == MDLM_OK);
     CHECK(mdlm_config_set(older.config(), "recompute_granularity", "full") == MDLM_ERROR_NOT_FOUND);
     CHECK(std::string(mdlm_last_error()) ==
           "recompute_granularity sets a field that a config of " + std::to_string(size) + " bytes does not have");
