@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents show: programs compile and run, links and files are there, edits fit the sources."""
+
 import glob
 import os
 import re
@@ -38,7 +39,7 @@ def blocks(document, language):
     """Fenced blocks of a language: (where it begins, its text, what follows it)."""
     text = read(document)
     for found in re.finditer(rf"^```{language}\n(.*?)^```\n", text, re.MULTILINE | re.DOTALL):
-        yield f"{document}:{text.count(chr(10), 0, found.start()) + 1}", found.group(1), text[found.end():]
+        yield f"{document}:{text.count(chr(10), 0, found.start()) + 1}", found.group(1), text[found.end() :]
 
 
 def is_whole(text):
@@ -113,12 +114,15 @@ def _(_folder):
         text = re.sub(r"^```.*?^```$", "", read(document), flags=re.MULTILINE | re.DOTALL)
         names = re.findall(r"`((?:src|tests|tools|include|examples|docs)/[\w./*-]+)`", text)
         if document == "docs/design.md":  # its table of promises leaves out what all have in common
-            rows = "\n".join(line for line in text[text.index("| promise |"):].split("\n") if line.startswith("|"))
-            names += [f"tests/{name}" + ("" if name.endswith(".py") else ".cpp")
-                      for name in re.findall(r"`(\w+/[\w.*]+)`", rows)]
+            rows = "\n".join(line for line in text[text.index("| promise |") :].split("\n") if line.startswith("|"))
+            names += [
+                f"tests/{name}" + ("" if name.endswith(".py") else ".cpp")
+                for name in re.findall(r"`(\w+/[\w.*]+)`", rows)
+            ]
         named += len(names)
-        absent += [f"{document}: {name}" for name in names
-                   if not glob.glob(os.path.join(ROOT, name)) and "TARGET" not in name]
+        absent += [
+            f"{document}: {name}" for name in names if not glob.glob(os.path.join(ROOT, name)) and "TARGET" not in name
+        ]
     assert not absent, absent
     assert named > 60, named
 
