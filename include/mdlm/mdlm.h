@@ -693,27 +693,27 @@ parameters, their shapes and their places from mdlm_block_create on.
 A block has these parameters, in this order: those of its first layer, of the next, ..., of the
 final norm. L counts from the model's first layer, layer_offset included. h = hidden_size,
 d = kv_channels, a = num_attention_heads, g = num_query_groups, f = ffn_hidden_size, F = 2f when
-gated (swiglu, geglu: gate first, then up), else f. split: over ranks, along that dimension.
+gated (swiglu, geglu: gate first, then up), else f. dim: which one is split over ranks.
 
-    name                                         full shape      split  there with
-    layers.L.input_layernorm.weight              [h]             -      always
-    layers.L.input_layernorm.bias                [h]             -      LayerNorm
-    layers.L.self_attention.linear_qkv.weight    [(a + 2g)d, h]  0      always
-    layers.L.self_attention.linear_qkv.bias      [(a + 2g)d]     0      add_bias_linear | _qkv_bias
-    layers.L.self_attention.q_layernorm.weight   [d]             -      qk_layernorm
-    layers.L.self_attention.q_layernorm.bias     [d]             -      qk_layernorm, LayerNorm
-    layers.L.self_attention.k_layernorm.weight   [d]             -      qk_layernorm
-    layers.L.self_attention.k_layernorm.bias     [d]             -      qk_layernorm, LayerNorm
-    layers.L.self_attention.linear_proj.weight   [h, ad]         1      always
-    layers.L.self_attention.linear_proj.bias     [h]             -      add_bias_linear
-    layers.L.pre_mlp_layernorm.weight            [h]             -      always
-    layers.L.pre_mlp_layernorm.bias              [h]             -      LayerNorm
-    layers.L.mlp.linear_fc1.weight               [F, h]          0      always
-    layers.L.mlp.linear_fc1.bias                 [F]             0      add_bias_linear
-    layers.L.mlp.linear_fc2.weight               [h, f]          1      always
-    layers.L.mlp.linear_fc2.bias                 [h]             -      add_bias_linear
-    final_layernorm.weight                       [h]             -      final_layernorm
-    final_layernorm.bias                         [h]             -      final_layernorm, LayerNorm
+    name                                        full shape      dim  there with
+    layers.L.input_layernorm.weight             [h]             -    always
+    layers.L.input_layernorm.bias               [h]             -    LayerNorm
+    layers.L.self_attention.linear_qkv.weight   [(a + 2g)d, h]  0    always
+    layers.L.self_attention.linear_qkv.bias     [(a + 2g)d]     0    add_bias_linear or add_qkv_bias
+    layers.L.self_attention.q_layernorm.weight  [d]             -    qk_layernorm
+    layers.L.self_attention.q_layernorm.bias    [d]             -    qk_layernorm, LayerNorm
+    layers.L.self_attention.k_layernorm.weight  [d]             -    qk_layernorm
+    layers.L.self_attention.k_layernorm.bias    [d]             -    qk_layernorm, LayerNorm
+    layers.L.self_attention.linear_proj.weight  [h, ad]         1    always
+    layers.L.self_attention.linear_proj.bias    [h]             -    add_bias_linear
+    layers.L.pre_mlp_layernorm.weight           [h]             -    always
+    layers.L.pre_mlp_layernorm.bias             [h]             -    LayerNorm
+    layers.L.mlp.linear_fc1.weight              [F, h]          0    always
+    layers.L.mlp.linear_fc1.bias                [F]             0    add_bias_linear
+    layers.L.mlp.linear_fc2.weight              [h, f]          1    always
+    layers.L.mlp.linear_fc2.bias                [h]             -    add_bias_linear
+    final_layernorm.weight                      [h]             -    final_layernorm
+    final_layernorm.bias                        [h]             -    final_layernorm, LayerNorm
 
 A linear computes x weight^T + bias: its weight is [outputs, inputs]. Rows of linear_qkv stand group
 by group: the a/g query heads of the group, its key, its value.

@@ -42,7 +42,7 @@ def expect_output(out):
 @case("examples/01_forward_backward/main.c is the program at the top of mdlm.h")
 def _(_folder):
     with open(os.path.join(ROOT, "examples", "01_forward_backward", "main.c")) as file:
-        assert file.read() == program(), "they differ"
+        assert file.read().split("\n", 2)[2] == program(), "they differ"
 
 
 @case("the program at the top of mdlm.h runs as C99, C11 and C++20 with pkg-config alone, and prints the same")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NULL for every pointer of every function of the C ABI: ARGUMENT, one line that names it, and nothing else happens.
 #include <doctest/doctest.h>
+#include <mdlm/chain.h>
 
 #include "support/checks.hpp"
 #include "support/rig.hpp"
