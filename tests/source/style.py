@@ -54,6 +54,19 @@ def _(_folder):
     none(wrong, "files without one in their first three lines")
 
 
+@case("every C and C++ file is compiled: a meson.build names it, or another file includes it")
+def _(_folder):
+    named = set()
+    for build in tracked(("meson.build",)):
+        for name in re.findall(r"'([\w./-]+\.(?:cpp|c))'", "\n".join(lines_of(build))):
+            named.add(os.path.normpath(os.path.join(os.path.dirname(build), name)))
+    included = set(re.findall(r'"(?:[^"\n]*/)?([\w.-]+\.(?:h|hpp))"',
+                              "\n".join("\n".join(lines_of(path)) for path in tracked(CODE))))
+    wrong = [path for path in tracked(CODE) if not public(path) and path not in named
+             and os.path.basename(path) not in included]
+    none(wrong, "files that nothing compiles")
+
+
 @case("no file of src has more than 300 lines")
 def _(_folder):
     counts = {path: len(lines_of(path)) - 1 for path in tracked(CODE, "src")}
