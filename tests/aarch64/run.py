@@ -30,7 +30,7 @@ def emulated(program, *arguments):
     emulator = shutil.which("qemu-aarch64-static")
     if emulator is None:
         raise Skip("because there is no emulator (qemu-aarch64-static)")
-    return run([emulator, "-L", "/usr/aarch64-linux-gnu", "-E",
+    return run([emulator, "-L", "/usr/aarch64-linux-gnu", "-E", "MDLM_TEST_EMULATED=1", "-E",
                 "LD_LIBRARY_PATH=" + os.path.join(PACKAGES, "usr", "lib", "aarch64-linux-gnu"),
                 os.path.join(MADE, program), *arguments])
 

@@ -13,7 +13,10 @@ using namespace mdlm;
 inline constexpr DType types[] = {DType::f32, DType::bf16};
 inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN(),
                         infinity = std::numeric_limits<double>::infinity();
-inline constexpr double specials[] = {not_a_number, infinity, -infinity, 3e38, -3e38, 1.2e-38, -1e-42};
+inline std::vector<double> specials() {
+    if (slow()) return {not_a_number, infinity, -3e38, -1e-42};
+    return {not_a_number, infinity, -infinity, 3e38, -3e38, 1.2e-38, -1e-42};
+}
 
 // Makes inputs; the one whose turn it is has a special value in it.
 class Inputs {
@@ -40,7 +43,7 @@ inline void check_special(Devices &devices, const std::string &what, const Kerne
     Inputs none(counted, 0.0, -1);
     body(counted, none);
     for (int turn = 0; turn < none.made(); ++turn)
-        for (const double special : specials) {
+        for (const double special : specials()) {
             const double value = std::isfinite(special) ? std::clamp(special, -largest, largest) : special;
             check_case(
                 devices, what + ", input " + std::to_string(turn) + " has " + std::to_string(value),
