@@ -101,10 +101,10 @@ Rules that hold for every function, unless its comment says otherwise
                 cancelled(payload), asked between ops, while waiting for other ranks, and during
                 searches and calibration, on the thread that made the call, never more often than a
                 thousand times a second by the searches and the waits. Anything but 0 ends the call
-                with MDLM_ERROR_CANCELLED. Then nothing has changed, except: a forward leaves y
-                undefined and the tape empty, a backward leaves the tape empty, dx undefined and the
-                gradients dirty, and where other ranks were already on the way the group is aborted.
-                It must return and may not call into the context (BUSY).
+                with MDLM_ERROR_CANCELLED. Then nothing has changed, except, once anything has run:
+                a forward leaves y undefined and the tape empty, a backward leaves the tape empty,
+                dx undefined and the gradients dirty, and where other ranks were already on the way
+                the group is aborted. It must return and may not call into the context (BUSY).
     Fork        In a child that fork made, handles from before can only be destroyed: other calls on
                 them are MDLM_ERROR_STATE (plans are plain data and stay usable), and contexts made
                 in the child work. Destroying there calls no function of yours, tells no rank of a
@@ -1177,9 +1177,10 @@ nothing has changed and all can go on. A rank that never comes, because its bloc
 context BUSY, can only be waited for. After a failure inside a call the group is aborted: every rank
 gets COMM, in that call or its next, and only destroying is left. A rank that is silent for
 comm_timeout_ms, or is cancelled after anything ran, is such a failure; one that is cancelled before
-is refused like one with a wrong argument. What ranks compare travels in host memory (through comm,
-or host_comm beside a comm for device memory), or, without either, in small device buffers that the
-call waits for. While the context's stream is being captured into a graph nothing is compared. */
+is refused like one with a wrong argument, but waits a second at most for the others to hear it.
+What ranks compare travels in host memory (through comm, or host_comm beside a comm for device
+memory), or, without either, in small device buffers that the call waits for. While the context's
+stream is being captured into a graph nothing is compared. */
 
 /* A communicator of yours. Every function is called on the thread that called the library, on all
    ranks in the same order, never two at once. count = elements of one rank's part: all_reduce works
@@ -1239,6 +1240,12 @@ MDLM_API void mdlm_comm_destroy(mdlm_comm *comm);
 /* Makes all calls of all ranks on the group, running and to come, fail with COMM. For a rank that
    cannot go on. From any thread, at any time. */
 MDLM_API mdlm_status mdlm_comm_abort(mdlm_comm *comm);
+/* For functions of a mdlm_comm_table while they wait for other ranks: not 0 when the call that they
+   were made for is cancelled (see Cancelling). Then return an error soon: the call ends with
+   CANCELLED. Asks at most every few milliseconds, so it may be called as often as you like, on the
+   thread that the function was called on; 0 elsewhere. A function that does not use it ends when it
+   ends, and the call after it. */
+MDLM_API int32_t mdlm_comm_cancelled(void);
 /* The rank's number and the size of the group; either out may be NULL. */
 MDLM_API mdlm_status mdlm_comm_rank(const mdlm_comm *comm, int32_t *rank, int32_t *size);
 /* Collectives for your own data (a loss, a norm of gradients, a shard), as mdlm_comm_table

@@ -31,7 +31,8 @@ extern "C" {
    at most about 32 MiB a rank in groups of up to 256, touched as messages need them, and not
    counted in mdlm_memory. Sums are taken in rank order in float32 (float64 for F64) and rounded
    once, so all ranks have the bits of a group of threads. The timeout is how long nothing comes
-   from a rank that is waited for. When ranks make different calls, every rank gets COMM with both.
+   from a rank that is waited for; a cancelled call ends its wait, and the group, sooner. When ranks
+   make different calls, every rank gets COMM with both.
 
    Destroy it before MPI_Finalize, on all processes; a process that does so tells the others, and a
    call of theirs that it had not made gets COMM. One that is still there in MPI_Finalize leaves

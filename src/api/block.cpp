@@ -21,8 +21,10 @@ mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_pla
         const mdlm_shape s = take(shape, "shape");
         not_null(out, "out");
         Block &b = block->block;
-        *out = new mdlm_plan(Plan(b.config().raw, s, b.engine().device->traits(), b.params().trains(), b.engine().table,
-                                  rotary_table_bytes(b.config(), s.seq_length)));
+        Engine &engine = b.engine();
+        engine.cancellation.begin("mdlm_block_plan");
+        *out = new mdlm_plan(Plan(b.config().raw, s, engine.device->traits(), b.params().trains(), engine.table,
+                                  rotary_table_bytes(b.config(), s.seq_length), &engine.cancellation));
     });
 }
 

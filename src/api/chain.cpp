@@ -31,8 +31,9 @@ mdlm_status mdlm_chain_solve(const char *text, size_t length, uint64_t budget_by
     return mdlm::guard([&] {
         const mdlm::planner::Chain chain = chain_of(text, length, buf, cap);
         const mdlm_chain_options o = options_of(options);
+        mdlm::Cancellation cancellation(o.cancelled, o.cancelled_payload, "mdlm_chain_solve");
         const auto budget = static_cast<int64_t>(std::min(budget_bytes, uint64_t{INT64_MAX}));  // no plan needs more
-        mdlm::write_text(to_json(chain, solve(chain, budget, o.label_cap)), buf, cap, out_len);
+        mdlm::write_text(to_json(chain, solve(chain, budget, o.label_cap, &cancellation)), buf, cap, out_len);
     });
 }
 
@@ -41,6 +42,8 @@ mdlm_status mdlm_chain_frontier(const char *text, size_t length, const mdlm_chai
     return mdlm::guard([&] {
         const mdlm::planner::Chain chain = chain_of(text, length, buf, cap);
         const mdlm_chain_options o = options_of(options);
-        mdlm::write_text(to_json(chain, frontier(chain, o.label_cap)), buf, cap, out_len);
+        mdlm::Cancellation cancellation(o.cancelled, o.cancelled_payload, "mdlm_chain_frontier");
+        mdlm::write_text(to_json(chain, frontier(chain, o.label_cap, true, &cancellation), &cancellation), buf, cap,
+                         out_len);
     });
 }

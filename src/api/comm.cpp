@@ -77,6 +77,8 @@ mdlm_status mdlm_comm_abort(mdlm_comm *comm) {
     });
 }
 
+int32_t mdlm_comm_cancelled(void) { return asked_in_table(); }
+
 mdlm_status mdlm_comm_rank(const mdlm_comm *comm, int32_t *rank, int32_t *size) {
     return guard([&] {
         not_null(comm, "comm");

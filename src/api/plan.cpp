@@ -8,15 +8,22 @@ using namespace mdlm;
 
 namespace {
 
+Cancellation cancellation_of(const mdlm_target &t, const char *call) {
+    return {t.cancelled, t.cancelled_payload, call};
+}
+mdlm_target target_of(const mdlm_target *target) {
+    return target != nullptr ? take(target, "target") : defaults<mdlm_target>();
+}
+
 // A budget is for plans that are to be found.
-Plan make(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target *target, bool with_budget) {
+Plan make(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target &t, bool with_budget,
+          Cancellation *cancellation = nullptr) {
     mdlm_config c = take(config, "config");
     if (!with_budget) validate(c), c.memory_budget = c.memory_budget_includes_parameters = 0;
     const mdlm_shape s = take(shape, "shape");
-    const mdlm_target t = target != nullptr ? take(target, "target") : defaults<mdlm_target>();
     DeviceTable table = device_table(t.device_table != nullptr ? t.device_table : "cpu");
     const Traits traits = table.scratch_bytes != 0 ? Traits{} : traits_of(t.device, t.num_threads);
-    return Plan(c, s, traits, {}, std::move(table), rotary_table_bytes(resolve(c), s.seq_length));
+    return Plan(c, s, traits, {}, std::move(table), rotary_table_bytes(resolve(c), s.seq_length), cancellation);
 }
 
 uint64_t u(int64_t v) { return static_cast<uint64_t>(v); }
@@ -33,7 +40,9 @@ mdlm_status mdlm_plan_create(const mdlm_config *config, const mdlm_shape *shape,
                              mdlm_plan **out) {
     return guard([&] {
         not_null(out, "out");
-        *out = new mdlm_plan(make(config, shape, target, true));
+        const mdlm_target t = target_of(target);
+        Cancellation cancellation = cancellation_of(t, "mdlm_plan_create");
+        *out = new mdlm_plan(make(config, shape, t, true, &cancellation));
     });
 }
 
@@ -117,7 +126,9 @@ mdlm_status mdlm_plan_frontier(const mdlm_config *config, const mdlm_shape *shap
     return guard([&] {
         if (cap != 0) not_null(peak_bytes, "peak_bytes"), not_null(extra_ns, "extra_ns");
         not_null(out_count, "out_count");
-        const auto [points, gap_ns] = make(config, shape, target, false).frontier();
+        const mdlm_target t = target_of(target);
+        Cancellation cancellation = cancellation_of(t, "mdlm_plan_frontier");
+        const auto [points, gap_ns] = make(config, shape, t, false).frontier(&cancellation);
         for (size_t i = 0; i < std::min(cap, points.size()); ++i)
             peak_bytes[i] = u(points[i].peak_bytes), extra_ns[i] = u(points[i].extra_ns);
         *out_count = points.size();
@@ -153,7 +164,7 @@ mdlm_status mdlm_plan_from_json(const mdlm_config *config, const mdlm_shape *sha
     return guard([&] {
         not_null(text, "text");
         not_null(out, "out");
-        Plan plan = make(config, shape, target, false);
+        Plan plan = make(config, shape, target_of(target), false);
         from_json(plan, {text, length});
         *out = new mdlm_plan(std::move(plan));
     });

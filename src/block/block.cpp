@@ -158,7 +158,9 @@ Frame Block::frame(Reservation &r, const RunState &state, const Tape *tape) cons
 void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y) {
     RunState state;
     Statement statement("mdlm_block_forward");
+    engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
+        engine_.cancellation.check("at its start");
         const mdlm_batch batch = take(given, "batch");
         Reservation &r = reserved();
         if (tape != nullptr && tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
@@ -211,7 +213,9 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
 void Block::backward(Tape *tape, const mdlm_backward_options *given, const void *dy, void *dx) {
     mdlm_backward_options options = defaults<mdlm_backward_options>();
     Statement statement("mdlm_block_backward");
+    engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
+        engine_.cancellation.check("at its start");
         if (given != nullptr) options = take(given, "options");
         Reservation &r = reserved();
         if (tape == nullptr) fail(MDLM_ERROR_ARGUMENT, "tape is NULL");

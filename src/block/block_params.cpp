@@ -35,7 +35,9 @@ void Block::gather(const char *call, int64_t index, Find find, const void *with,
     std::vector<char> mine, all;
     const ParamEntry *p = nullptr;
     Params::Elements own;
+    engine_.cancellation.begin(call);
     engine_.group.together(statement, [&] {
+        engine_.cancellation.check("at its start");
         if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64)
             fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
         if (host == nullptr) fail(MDLM_ERROR_ARGUMENT, "host is NULL");

@@ -119,6 +119,7 @@ private:
     // The best of a few runs, at least two after the first.
     template <class F>
     int64_t best(F &&run) {
+        e_.cancellation.check("between two measurements");
         run();
         d_.synchronize();
         int64_t least = INT64_MAX;
@@ -155,6 +156,7 @@ private:
 }  // namespace
 
 DeviceTable calibrate(Engine &engine, DType dtype) {
+    engine.cancellation.begin("mdlm_context_calibrate");
     const Traits traits = engine.device->traits();
     if (!traits.supports(dtype)) fail(MDLM_ERROR_UNSUPPORTED, "calibrate: the device does not run %s", name_of(dtype));
     Bench bench(engine, dtype);

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "base/cancellation.hpp"
 #include "base/float_environment.hpp"
 #include "block/memory.hpp"
 #include "comm/group.hpp"
@@ -31,13 +32,14 @@ struct Log {
 
 struct Engine {
     Engine(std::unique_ptr<Device> d, std::shared_ptr<Comm> comm, int64_t timeout_ms,
-           const mdlm_allocator *device_table, const mdlm_allocator *host_table)
-        : device_memory(device_table), host_memory(host_table), device(std::move(d)),
-          group(std::move(comm), timeout_ms) {}
+           const mdlm_allocator *device_table, const mdlm_allocator *host_table, Cancellation asked = {})
+        : device_memory(device_table), host_memory(host_table), device(std::move(d)), cancellation(asked),
+          group(std::move(comm), timeout_ms, &cancellation) {}
 
     Allocator device_memory, host_memory;
     Memory shared_scratch;  // of blocks reserved with share_scratch
     std::unique_ptr<Device> device;
+    Cancellation cancellation;  // of the call that runs: those that ask begin it
     Group group;
     DeviceTable table = device_table("cpu");  // for the planner
     Observer observer;

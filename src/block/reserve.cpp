@@ -31,7 +31,9 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     std::string remark;
     Statement statement("mdlm_block_reserve");
     std::array<std::vector<Group::Text>, 3> texts;
+    engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
+        engine_.cancellation.check("at its start");
         const mdlm_shape shape = take(given, "shape");
         if (planned_for != nullptr && planned_for->digest != config_.digest)
             fail(MDLM_ERROR_CONFIG, "plan: it was made for another config than the block's");
@@ -86,7 +88,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     Policies own;
     if (policies == nullptr) {
         own = Plan(config_.raw, shape, traits, params_.trains(), engine_.table,
-                   rotary_table_bytes(config_, shape.seq_length))
+                   rotary_table_bytes(config_, shape.seq_length), &engine_.cancellation)
                   .policies();
         policies = &own;
     }
@@ -96,6 +98,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
         fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes,
              (long long)plan.peak_bytes);
 
+    engine_.cancellation.check("when its plan was made");
     r->arena = engine_.device_memory.allocate(plan.own_bytes(), "arena");
     r->host = engine_.host_memory.allocate(mul(plan.host_bytes, shape.in_flight), "host storage");
     r->rotary = engine_.device_memory.allocate(rotary_table_bytes(config_, shape.seq_length), "rotary table");

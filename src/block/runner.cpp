@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/float_environment.hpp"
 #include "base/sizes.hpp"
@@ -33,9 +34,17 @@ void Runner::tell(mdlm_op_event event, Clock::time_point begin) const {
     observer_.call(observer_.payload, &event);
 }
 
+// Before every op, and everything that the plan moves.
+void Runner::may_be_cancelled(const char *op, int64_t item) {
+    if (!engine_.cancellation.possible()) return;
+    if (!std::exchange(asked_, false) && engine_.cancellation.ask())
+        engine_.cancellation.end("before %s of layer %lld", op, static_cast<long long>(f_.layer_offset + item));
+}
+
 // Runs what the plan moves, and tells of it.
 template <class F>
 void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t bytes, F &&move) {
+    may_be_cancelled(op, e.item);
     if (observer_.call == nullptr) return move();
     const Clock::time_point begin = Clock::now();
     move();
@@ -141,6 +150,7 @@ void Runner::run_ops(const PlanEntry &e) {
     std::array<void *, most_operands> in{}, out{};
     for (const ScheduledOp &s : e.kind == PlanEntry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
         const Op &op = e.schedule->op(s);
+        may_be_cancelled(op.name(), e.item);
         const auto resolve = [&](const std::vector<int32_t> &values, std::array<void *, most_operands> &to) {
             if (values.size() > most_operands)
                 fail(MDLM_ERROR_INTERNAL, "op %s: %zu operands: expected at most %zu", op.name(), values.size(),

@@ -36,7 +36,8 @@ struct Frame {
 class Runner {
 public:
     Runner(Engine &engine, const BlockPlan &plan, Frame &frame, Counts &counts)
-        : engine_(engine), observer_(engine.observer), plan_(plan), f_(frame), counts_(counts) {}
+        : engine_(engine), observer_(engine.observer), plan_(plan), f_(frame), counts_(counts),
+          asked_(engine.group.size() == 1) {}
     void run(const PlanEntry &entry);
 
 private:
@@ -49,6 +50,7 @@ private:
     const Buffer &input_of(const PlanEntry &entry) const;
     void touch(const char *at, int64_t bytes);
     int64_t bytes_of(const PlanEntry &entry, int32_t value) const;
+    void may_be_cancelled(const char *op, int64_t item);
     template <class F>
     void observed(const PlanEntry &entry, const char *op, int32_t value, int64_t bytes, F &&move);
     void tell(mdlm_op_event event, std::chrono::steady_clock::time_point begin) const;
@@ -58,6 +60,7 @@ private:
     const BlockPlan &plan_;
     Frame &f_;
     Counts &counts_;
+    bool asked_;  // just now: when the call began, if there was nobody to wait for since
 };
 
 }  // namespace mdlm

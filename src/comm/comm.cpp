@@ -25,17 +25,18 @@ void Comm::run(const char *name, F &&f) {
     busy_ = false;
 }
 
-void Comm::all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms) {
-    run("all_reduce", [&] { run_all_reduce(send, recv, count, dtype, op, timeout_ms); });
+void Comm::all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                      const Timeout &timeout) {
+    run("all_reduce", [&] { run_all_reduce(send, recv, count, dtype, op, timeout); });
 }
 
-void Comm::all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) {
-    run("all_gather", [&] { run_all_gather(send, recv, count, dtype, timeout_ms); });
+void Comm::all_gather(const void *send, void *recv, int64_t count, DType dtype, const Timeout &timeout) {
+    run("all_gather", [&] { run_all_gather(send, recv, count, dtype, timeout); });
 }
 
 void Comm::reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
-                          int64_t timeout_ms) {
-    run("reduce_scatter", [&] { run_reduce_scatter(send, recv, count, dtype, op, timeout_ms); });
+                          const Timeout &timeout) {
+    run("reduce_scatter", [&] { run_reduce_scatter(send, recv, count, dtype, op, timeout); });
 }
 
 void Comm::abort() noexcept {
@@ -51,14 +52,15 @@ public:
     int32_t size() const override { return 1; }
 
 protected:
-    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op, int64_t) override {
+    void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op,
+                        const Timeout &) override {
         copy(send, recv, count, dtype);
     }
-    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t) override {
+    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, const Timeout &) override {
         copy(send, recv, count, dtype);
     }
     void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op,
-                            int64_t) override {
+                            const Timeout &) override {
         copy(send, recv, count, dtype);
     }
 

@@ -9,6 +9,7 @@
 
 #include "base/dtype.hpp"
 #include "base/made_in.hpp"
+#include "comm/timeout.hpp"
 
 namespace mdlm {
 
@@ -26,10 +27,11 @@ public:
     const MadeIn &made() const { return made_; }
     virtual int32_t rank() const = 0;
     virtual int32_t size() const = 0;
-    void all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op, int64_t timeout_ms);
-    void all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms);
+    void all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
+                    const Timeout &timeout);
+    void all_gather(const void *send, void *recv, int64_t count, DType dtype, const Timeout &timeout);
     void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
-                        int64_t timeout_ms);
+                        const Timeout &timeout);
     // Every rank's collectives fail from now on, running ones too. From any thread.
     void abort() noexcept;
 
@@ -40,10 +42,10 @@ public:
 protected:
     // They throw Error when it cannot be done, and then touch no buffer any more.
     virtual void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
-                                int64_t timeout_ms) = 0;
-    virtual void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) = 0;
+                                const Timeout &timeout) = 0;
+    virtual void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, const Timeout &timeout) = 0;
     virtual void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
-                                    int64_t timeout_ms) = 0;
+                                    const Timeout &timeout) = 0;
     virtual void run_abort() noexcept {}
 
 private:
@@ -57,5 +59,7 @@ std::shared_ptr<Comm> make_self_comm();
 std::vector<std::shared_ptr<Comm>> make_thread_comms(int32_t size);
 // A complete table, which is copied; its destroy is called by the destructor.
 std::shared_ptr<Comm> make_table_comm(const mdlm_comm_table &table);
+// For such a function while it waits: whether the call that it is made for has been cancelled.
+bool asked_in_table() noexcept;
 
 }  // namespace mdlm

@@ -20,9 +20,10 @@ struct Group::Record {
     int64_t values[Statement::most];
 };
 
-Group::Group(std::shared_ptr<Comm> comm, int64_t timeout_ms)
-    : comm_(std::move(comm)), timeout_ms_(timeout_ms == 0 ? default_timeout_ms : timeout_ms), rank_(comm_->rank()),
-      size_(comm_->size()), records_(size_ > 1 ? new Record[static_cast<size_t>(size_) + 1]() : nullptr) {
+Group::Group(std::shared_ptr<Comm> comm, int64_t timeout_ms, Cancellation *cancellation)
+    : comm_(std::move(comm)), timeout_ms_(timeout_ms == 0 ? default_timeout_ms : timeout_ms),
+      cancellation_(cancellation), rank_(comm_->rank()), size_(comm_->size()),
+      records_(size_ > 1 ? new Record[static_cast<size_t>(size_) + 1]() : nullptr) {
     static_assert(sizeof(Record) % 4 == 0);
     if (!comm_->take())
         fail(MDLM_ERROR_STATE,
@@ -42,6 +43,7 @@ void Group::agree(const Statement &mine, const Error *failed) {
         own.status = failed->status();
         std::snprintf(own.error, sizeof own.error, "%.159s", failed->what());
     }
+    if (failed != nullptr && failed->status() == MDLM_ERROR_CANCELLED) return refuse_cancelled(own);
     gather_bytes(&own, records_.get(), sizeof(Record));
     if (failed != nullptr) return;  // the caller throws what it has to say itself
 
@@ -61,6 +63,16 @@ void Group::agree(const Statement &mine, const Error *failed) {
             if (all[r].values[i] != all[0].values[i])
                 fail(mine.items[i].status, "%s differs between ranks: %lld on rank 0, %lld on rank %lld",
                      mine.items[i].name, (long long)all[0].values[i], (long long)all[r].values[i], (long long)r);
+}
+
+// A rank that was cancelled is not asked any more, and does not stay for long: where the others do not come soon, the
+// group ends, and this rank has said all it has to say.
+void Group::refuse_cancelled(const Record &own) noexcept {
+    constexpr int64_t most_ms = 1000;
+    try {
+        comm_->all_gather(&own, records_.get(), sizeof(Record) / 4, DType::f32, std::min(timeout_ms_, most_ms));
+    } catch (const Error &) {
+    }
 }
 
 // The first rank that has another digest than rank 0; 0 when there is none. The same on all ranks.

@@ -33,20 +33,21 @@ struct Statement {
 
 class Group {
 public:
-    Group(std::shared_ptr<Comm> comm, int64_t timeout_ms);
+    // cancellation: of whatever call runs; outlives the group. Null: nobody is asked.
+    Group(std::shared_ptr<Comm> comm, int64_t timeout_ms, Cancellation *cancellation = nullptr);
     ~Group();
     Group(const Group &) = delete;
 
     int64_t rank() const { return rank_; }
     int64_t size() const { return size_; }
     void all_reduce(const void *send, void *recv, int64_t count, DType dtype) {
-        comm_->all_reduce(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms_);
+        comm_->all_reduce(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout());
     }
     void all_gather(const void *send, void *recv, int64_t count, DType dtype) {
-        comm_->all_gather(send, recv, count, dtype, timeout_ms_);
+        comm_->all_gather(send, recv, count, dtype, timeout());
     }
     void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype) {
-        comm_->reduce_scatter(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms_);
+        comm_->reduce_scatter(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout());
     }
     // All ranks' bytes, in rank order; to has size() * bytes. bytes is a multiple of 4.
     void gather_bytes(const void *mine, void *to, int64_t bytes) { all_gather(mine, to, bytes / 4, DType::f32); }
@@ -91,11 +92,15 @@ public:
 
 private:
     struct Record;
+    Timeout timeout() const { return {timeout_ms_, cancellation_}; }
     void agree(const Statement &mine, const Error *failed);
+    void refuse_cancelled(const Record &own) noexcept;
     int64_t differs(uint64_t digest);
 
     std::shared_ptr<Comm> comm_;
-    int64_t timeout_ms_, rank_, size_, numbers_ = 0;
+    int64_t timeout_ms_;
+    Cancellation *cancellation_;
+    int64_t rank_, size_, numbers_ = 0;
     std::unique_ptr<Record[]> records_;  // one for each rank, and this rank's
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the ranks of a group of threads wait for each other, and how the group ends.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "comm/timeout.hpp"
 
 namespace mdlm {
 
@@ -30,7 +32,7 @@ public:
     int32_t size() const { return static_cast<int32_t>(meetings_.size()); }
 
     // Returns when all ranks have come.
-    void meet(int32_t rank, int64_t timeout_ms) {
+    void meet(int32_t rank, const Timeout &timeout) {
         if (broken_) refuse();
         std::atomic<uint64_t> &mine = meetings_[static_cast<size_t>(rank)];
         const uint64_t meeting = mine.load(std::memory_order_relaxed) + 1;
@@ -43,7 +45,7 @@ public:
             }
             changed_.notify_all();
         } else if (!spin(meeting)) {
-            wait(rank, meeting, timeout_ms);
+            wait(rank, meeting, timeout);
         }
         if (done_ < meeting) refuse();
     }
@@ -108,18 +110,41 @@ private:
         return false;
     }
 
-    void wait(int32_t rank, uint64_t meeting, int64_t timeout_ms) {
+    void wait(int32_t rank, uint64_t meeting, const Timeout &timeout) {
+        const auto begin = Clock::now(), until = begin + std::chrono::milliseconds(timeout.ms);
         std::unique_lock lock(mutex_);
         const auto over = [&] { return done_ >= meeting || broken_; };
-        if (changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), over)) return;
-        int32_t missing = 0;
-        while (missing < size() && meetings_[static_cast<size_t>(missing)] >= meeting) ++missing;
+        while (timeout.cancellation != nullptr) {
+            const auto next = std::min(until, Clock::now() + Timeout::between_asks);
+            if (changed_.wait_until(lock, next, over)) return;
+            if (next == until) break;
+            lock.unlock();  // it may call whatever it likes
+            if (timeout.cancellation->ask_after(Timeout::between_asks)) end_cancelled(rank, meeting, begin, timeout);
+            lock.lock();
+        }
+        if (changed_.wait_until(lock, until, over)) return;
+        const int32_t missing = first_missing(meeting);
         if (missing < size()) {
             lock.unlock();
-            break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout_ms, missing, meeting);
+            break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout.ms, missing, meeting);
         } else {
             changed_.wait(lock, over);  // all have come, and the last of them is about to say so
         }
+    }
+
+    int32_t first_missing(uint64_t meeting) const {
+        int32_t rank = 0;
+        while (rank < size() && meetings_[static_cast<size_t>(rank)] >= meeting) ++rank;
+        return rank;
+    }
+
+    // The others may have come while the caller's function was asked, and go on: they get their error when they next
+    // come here.
+    [[noreturn]] void end_cancelled(int32_t rank, uint64_t meeting, Clock::time_point begin, const Timeout &timeout) {
+        const int32_t missing = std::min(first_missing(meeting), size() - 1);
+        const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
+        break_up("rank %d was cancelled when it had waited %lld ms for rank %d", rank, waited, missing);
+        timeout.cancellation->end("in its wait of %lld ms for rank %d", static_cast<long long>(waited), missing);
     }
 
     std::vector<std::atomic<uint64_t>> meetings_;  // that each rank has come to

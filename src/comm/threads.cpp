@@ -52,8 +52,8 @@ public:
 
 protected:
     void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
-                        int64_t timeout_ms) override {
-        post(Kind::all_reduce, send, recv, count, dtype, op, timeout_ms);
+                        const Timeout &timeout) override {
+        post(Kind::all_reduce, send, recv, count, dtype, op, timeout);
         // Every rank sums one part and hands it to all. Nobody else reads or writes that part, so in place is as good.
         const int64_t begin = count * rank_ / size(), end = count * (rank_ + 1) / size(), bytes = size_of(dtype);
         work(begin, end, [&](int64_t at, int64_t n) {
@@ -63,10 +63,10 @@ protected:
                     std::memcpy(static_cast<char *>(room_->posted(r).recv) + at * bytes,
                                 static_cast<char *>(recv) + at * bytes, static_cast<size_t>(n * bytes));
         });
-        room_->meet(rank_, timeout_ms);
+        room_->meet(rank_, timeout);
     }
-    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, int64_t timeout_ms) override {
-        post(Kind::all_gather, send, recv, count, dtype, MDLM_REDUCE_SUM, timeout_ms);
+    void run_all_gather(const void *send, void *recv, int64_t count, DType dtype, const Timeout &timeout) override {
+        post(Kind::all_gather, send, recv, count, dtype, MDLM_REDUCE_SUM, timeout);
         const int64_t bytes = size_of(dtype);
         work(0, count, [&](int64_t at, int64_t n) {
             for (int32_t r = 0; r < size(); ++r)
@@ -74,25 +74,25 @@ protected:
                             static_cast<const char *>(room_->posted(r).send) + at * bytes,
                             static_cast<size_t>(n * bytes));
         });
-        room_->meet(rank_, timeout_ms);
+        room_->meet(rank_, timeout);
     }
     void run_reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
-                            int64_t timeout_ms) override {
-        post(Kind::reduce_scatter, send, recv, count, dtype, op, timeout_ms);
+                            const Timeout &timeout) override {
+        post(Kind::reduce_scatter, send, recv, count, dtype, op, timeout);
         work(0, count, [&](int64_t at, int64_t n) {
             sum(dtype, op, rank_ * count + at, n, static_cast<char *>(recv) + at * size_of(dtype));
         });
-        room_->meet(rank_, timeout_ms);
+        room_->meet(rank_, timeout);
     }
     void run_abort() noexcept override { room_->break_up("rank %d aborted the group", rank_, 0, 0); }
 
 private:
     // Shows the buffers, meets the others, and finds that all want the same.
     void post(Kind kind, const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
-              int64_t timeout_ms) {
+              const Timeout &timeout) {
         Posted &mine = room_->posted(rank_);
         mine.kind = kind, mine.send = send, mine.recv = recv, mine.count = count, mine.dtype = dtype, mine.op = op;
-        room_->meet(rank_, timeout_ms);
+        room_->meet(rank_, timeout);
         const Posted &first = room_->posted(0);
         for (int32_t r = 1; r < size(); ++r) {
             const Posted &p = room_->posted(r);

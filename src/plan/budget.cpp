@@ -36,8 +36,9 @@ int64_t fixed_bytes(BlockPlanInput in, Storage input) {
 
 }  // namespace
 
-BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers)
-    : in_(std::move(in)), table_(std::move(table)), one_(in_.one_stack()), layers_(differentiate_items(in_)) {
+BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation)
+    : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), one_(in_.one_stack()),
+      layers_(differentiate_items(in_)) {
     const Program &layer = *in_.programs.layer;
     shards_ = in_.group_size > 1 && layer.buffers[layer.input].split == 1;
     fixed_ = fixed_bytes(in_, Storage::keep);
@@ -50,7 +51,7 @@ BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_
                               one_ && next_saves, i < host_layers};
         const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
         if (is_new) {
-            const PolicyEnumerator enumerator(layers_[i], in_.bound, in_.traits, table_);
+            const PolicyEnumerator enumerator(layers_[i], in_.bound, in_.traits, table_, cancellation_);
             passing_ = std::max(passing_, enumerator.passing_bytes({}));
             types_.push_back(make_type(i, key, enumerator));
         }
@@ -149,7 +150,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes, const Variant &v) const {
     int64_t budget = arena_bytes, least_ns = 0;
     // Once, unless a layout came out higher than the chain has it, which heights taken from layouts should rule out.
     for (int attempt = 0;; ++attempt) {
-        const planner::Result r = planner::solve(c, budget);
+        const planner::Result r = planner::solve(c, budget, 0, cancellation_);
         if (attempt == 0) {
             a.minimum_bytes = std::max(r.minimum_budget_bytes, floor_bytes());
             least_ns = r.extra_ns - r.gap_ns;
@@ -191,7 +192,7 @@ BudgetFrontier BudgetPlanner::frontier() const {
     std::vector<BudgetPoint> points;
     BudgetFrontier found;
     for (const Variant &v : variants(one_)) {
-        const planner::Frontier of_variant = planner::frontier(chain(v), 0, false);
+        const planner::Frontier of_variant = planner::frontier(chain(v), 0, false, cancellation_);
         found.gap_ns = std::max(found.gap_ns, of_variant.gap_ns);
         for (const planner::FrontierPoint &p : of_variant.points)
             points.push_back({std::max(p.peak_bytes, floor_bytes()), p.extra_ns});

@@ -39,8 +39,9 @@ struct BudgetFrontier {
 
 class BudgetPlanner {
 public:
-    // The policies of `in` do not matter. The first host_layers layers may use the host.
-    BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers);
+    // The policies of `in` do not matter. The first host_layers layers may use the host. cancellation is asked here and
+    // in every search.
+    BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation = nullptr);
 
     BudgetAnswer solve(int64_t arena_bytes) const;
     // Peaks rise, times fall. With several tapes only some sizes of staging rings are tried.
@@ -100,6 +101,7 @@ private:
 
     BlockPlanInput in_;
     DeviceTable table_;
+    Cancellation *cancellation_;
     bool one_;  // one tape in flight: the slab stands right above the frame in use
     bool shards_;
     std::vector<std::shared_ptr<const Differentiated>> layers_;

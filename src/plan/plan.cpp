@@ -9,27 +9,28 @@
 namespace mdlm {
 
 Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits,
-           std::vector<std::vector<char>> trains, DeviceTable table, int64_t tables_bytes)
+           std::vector<std::vector<char>> trains, DeviceTable table, int64_t tables_bytes, Cancellation *cancellation)
     : config_(resolve(config)), shape_(shape), table_(std::move(table)), traits_(table_.traits(traits)),
       tables_bytes_(tables_bytes), programs_(make_programs(config_)), trains_(std::move(trains)) {
     check_shape(config_, shape_);
     if (trains_.empty())
         for (int64_t i = 0; i < programs_.items(); ++i) trains_.emplace_back(programs_.of(i).params.size(), 1);
-    if (config_.memory_budget != 0) sizes_of("the bytes and times of plans for a budget", [&] { plan_for_budget(); });
+    if (config_.memory_budget != 0)
+        sizes_of("the bytes and times of plans for a budget", [&] { plan_for_budget(cancellation); });
     else policies_ = policies_of(config_, programs_);
 }
 
-BudgetPlanner Plan::planner() const {
+BudgetPlanner Plan::planner(Cancellation *cancellation) const {
     return BudgetPlanner(plan_input(config_, shape_, programs_, {}, trains_, traits_), table_,
-                         config_.cpu_offloading_num_layers);
+                         config_.cpu_offloading_num_layers, cancellation);
 }
 
-void Plan::plan_for_budget() {
+void Plan::plan_for_budget(Cancellation *cancellation) {
     proof_.budget_bytes = config_.memory_budget;
     proof_.includes_parameters = config_.memory_budget_includes_parameters;
     const int64_t outside =
         proof_.includes_parameters ? add(add(parameter_bytes(), gradient_bytes()), tables_bytes_) : 0;
-    BudgetAnswer a = planner().solve(std::max<int64_t>(0, config_.memory_budget - outside));
+    BudgetAnswer a = planner(cancellation).solve(std::max<int64_t>(0, config_.memory_budget - outside));
     proof_.minimum_budget_bytes = add(a.minimum_bytes, outside);
     if (!a.feasible || proof_.budget_bytes < outside)
         fail(MDLM_ERROR_BUDGET, "memory_budget = %lld: the smallest in which any plan fits is %lld%s",
@@ -39,8 +40,8 @@ void Plan::plan_for_budget() {
     policies_ = std::move(a.policies);
 }
 
-BudgetFrontier Plan::frontier() const {
-    return sizes_of("the bytes and times of plans for a budget", [&] { return planner().frontier(); });
+BudgetFrontier Plan::frontier(Cancellation *cancellation) const {
+    return sizes_of("the bytes and times of plans for a budget", [&] { return planner(cancellation).frontier(); });
 }
 
 void Plan::change(Policies policies) {

@@ -17,7 +17,8 @@ public:
     // By the config's settings, or by the planner for its memory_budget (BUDGET names the smallest that fits). trains
     // empty: everything is trained. tables_bytes are counted with the parameters.
     Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits,
-         std::vector<std::vector<char>> trains, DeviceTable table = device_table("cpu"), int64_t tables_bytes = 0);
+         std::vector<std::vector<char>> trains, DeviceTable table = device_table("cpu"), int64_t tables_bytes = 0,
+         Cancellation *cancellation = nullptr);
 
     const Config &config() const { return config_; }
     const mdlm_shape &shape() const { return shape_; }
@@ -39,7 +40,7 @@ public:
     };
     const Proof &proof() const { return proof_; }
     // What any budget buys, whatever this plan's.
-    BudgetFrontier frontier() const;
+    BudgetFrontier frontier(Cancellation *cancellation = nullptr) const;
     int64_t parameter_bytes() const;
     int64_t gradient_bytes() const;
     uint64_t digest() const;  // of config, shape and group size: what a plan's text belongs to
@@ -48,8 +49,8 @@ private:
     void check_layer(int64_t layer) const;
     BufferId find(int64_t layer, const char *tensor) const;
     void change(Policies policies);
-    BudgetPlanner planner() const;
-    void plan_for_budget();
+    BudgetPlanner planner(Cancellation *cancellation) const;
+    void plan_for_budget(Cancellation *cancellation);
 
     Config config_;
     mdlm_shape shape_;

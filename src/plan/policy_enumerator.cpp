@@ -9,6 +9,8 @@
 namespace mdlm {
 namespace {
 
+constexpr const char *choosing = "when it looked at what a layer may keep";
+
 constexpr uint64_t bit(BufferId b) { return uint64_t{1} << b; }
 
 template <class F>
@@ -19,8 +21,8 @@ void each_bit(uint64_t bits, F &&f) {
 }  // namespace
 
 PolicyEnumerator::PolicyEnumerator(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits,
-                                   const DeviceTable &table)
-    : layer_(std::move(layer)), bound_(bound), traits_(traits), table_(table) {
+                                   const DeviceTable &table, Cancellation *cancellation)
+    : layer_(std::move(layer)), bound_(bound), traits_(traits), table_(table), cancellation_(cancellation) {
     const Program &p = *layer_->program;
     if (p.buffers.size() > 64)
         fail(MDLM_ERROR_INTERNAL, "a layer program has %zu tensors: expected at most 64", p.buffers.size());
@@ -136,6 +138,7 @@ LayerPolicy PolicyEnumerator::input_only() const {
 }
 
 MeasuredPolicy PolicyEnumerator::measure(const LayerPolicy &policy, const LayoutKey &wanted) const {
+    poll(cancellation_, choosing);
     const Schedule s = make_schedule(layer_, policy, true, bound_, traits_);
     LayoutKey key = wanted;
     if (!s.saves_input) key.x_in_frame = key.x_staged = false, key.shard_bytes = 0;
@@ -153,6 +156,7 @@ std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key) const
     const Program &p = *layer_->program;
     std::vector<KeptSet> sets;
     for (uint64_t choice = 0; choice < uint64_t{1} << candidates_.size(); ++choice) {
+        poll(cancellation_, choosing);
         KeptSet s;
         for (size_t i = 0; i < candidates_.size(); ++i)
             if ((choice >> i & 1) != 0) s.kept |= bit(candidates_[i]);
@@ -176,6 +180,7 @@ std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key) const
     });
     std::vector<MeasuredPolicy> found;
     for (const KeptSet &s : sets) {
+        poll(cancellation_, choosing);
         // Of those that save no more and cost no more, the one that needs least.
         int64_t rival = INT64_MAX;
         for (const MeasuredPolicy &c : found)

@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include "base/cancellation.hpp"
 #include "plan/device_table.hpp"
 #include "plan/layout.hpp"
 
@@ -22,7 +23,7 @@ struct MeasuredPolicy {
 class PolicyEnumerator {
 public:
     PolicyEnumerator(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits,
-                     const DeviceTable &table);
+                     const DeviceTable &table, Cancellation *cancellation = nullptr);
 
     // By `key`; where the policy does not save the input, it is not in the frame. The schedule is made anew each time.
     MeasuredPolicy measure(const LayerPolicy &policy, const LayoutKey &key) const;
@@ -50,6 +51,7 @@ private:
     Extent bound_;
     Traits traits_;
     const DeviceTable &table_;
+    Cancellation *cancellation_;
     std::vector<uint64_t> in_, out_;                      // of the forward ops, as bits of buffers
     std::vector<int32_t> producer_;                       // by buffer
     std::vector<BufferId> in_place_, backward_in_place_;  // by op: the output that it may write over an input

@@ -19,7 +19,8 @@ int64_t whole(__int128 v) {
 
 }  // namespace
 
-Bounds::Bounds(const Edges &edges, const std::vector<int64_t> &budgets) : edges_(edges), budget_(budgets.back()) {
+Bounds::Bounds(const Edges &edges, const std::vector<int64_t> &budgets, Cancellation *cancellation)
+    : edges_(edges), cancellation_(cancellation), budget_(budgets.back()) {
     least_before_.assign(edges.size() + 1, infinite);
     least_before_[0] = 0;
     for (size_t i = 0; i < edges.size(); ++i)
@@ -61,7 +62,8 @@ Bounds::Wide Bounds::shortest_after(int64_t price, std::vector<Wide> *after, int
     std::vector<int64_t> used(edges_.size() + 1, 0);
     cost.assign(edges_.size() + 1, no_way);
     cost[edges_.size()] = 0;
-    for (size_t i = edges_.size(); i-- > 0;)
+    for (size_t i = edges_.size(); i-- > 0;) {
+        poll(cancellation_, searching);
         for (const Edge &e : edges_[i]) {
             const size_t to = i + static_cast<size_t>(e.arc.count);
             if (cost[to] == no_way) continue;
@@ -69,6 +71,7 @@ Bounds::Wide Bounds::shortest_after(int64_t price, std::vector<Wide> *after, int
             const Wide c = scaled(e.low_ns) + priced(price, takes) + cost[to];
             if (c < cost[i]) cost[i] = c, used[i] = takes + used[to];
         }
+    }
     if (bytes != nullptr) *bytes = used[0];
     return cost[0];
 }
@@ -79,12 +82,14 @@ Bounds::Line Bounds::make_line(int64_t price) const {
     shortest_after(price, &line.after, nullptr);
     line.before.assign(edges_.size() + 1, no_way);
     line.before[0] = 0;
-    for (size_t i = 0; i < edges_.size(); ++i)
+    for (size_t i = 0; i < edges_.size(); ++i) {
+        poll(cancellation_, searching);
         for (const Edge &e : edges_[i]) {
             if (line.before[i] == no_way) break;
             Wide &to = line.before[i + static_cast<size_t>(e.arc.count)];
             to = std::min(to, line.before[i] + scaled(e.low_ns) + priced(price, e.arc.left));
         }
+    }
     return line;
 }
 
@@ -95,6 +100,7 @@ int64_t Bounds::all(int64_t budget) const {
 }
 
 bool Bounds::may(int64_t layer, const Edge &e, int64_t most, int64_t budget) const {
+    poll(cancellation_, searching);
     const auto from = static_cast<size_t>(layer), to = from + static_cast<size_t>(e.arc.count);
     for (const Line &line : lines_) {
         if (line.before[from] == no_way || line.after[to] == no_way) return false;
@@ -109,6 +115,7 @@ void Bounds::priced_with(const std::vector<Priced> &items, std::vector<Wide> &ou
     out.assign(lines_.size(), no_way);
     for (size_t l = 0; l < lines_.size(); ++l)
         for (const Priced &item : items) {
+            poll(cancellation_, searching);
             const auto from = static_cast<size_t>(item.layer), to = from + static_cast<size_t>(item.edge->arc.count);
             const Wide before = lines_[l].before[from], after = lines_[l].after[to];
             if (before == no_way || after == no_way) continue;
@@ -133,6 +140,7 @@ void Bounds::through(int64_t layer, const Steps &steps, std::vector<int64_t> &ou
         return lines_[l].before[i] - priced(lines_[l].price, budget_ - bytes);
     };
     for (size_t s = 0; s < steps.size(); ++s) {
+        poll(cancellation_, searching);
         Wide best = bound(line, steps[s].bytes);
         while (line + 1 < lines_.size()) {
             const Wide next = bound(line + 1, steps[s].bytes);
@@ -152,6 +160,7 @@ void Bounds::slack(int64_t layer, const Steps &steps, std::vector<int64_t> &out)
         return lines_[l].before[i] + priced(lines_[l].price, s.bytes) + scaled(s.ns) - lines_[l].after[0];
     };
     for (size_t s = 0; s < steps.size(); ++s) {
+        poll(cancellation_, searching);
         Wide least = above(line, steps[s]);
         while (line > 0) {
             const Wide next = above(line - 1, steps[s]);

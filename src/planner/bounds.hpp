@@ -22,9 +22,10 @@ using Edges = std::vector<std::vector<Edge>>;  // by layer
 class Bounds {
 public:
     // Prices that suit the budget; edges may change afterwards, to others that cost no less.
-    Bounds(const Edges &edges, int64_t budget) : Bounds(edges, std::vector<int64_t>{budget}) {}
+    Bounds(const Edges &edges, int64_t budget, Cancellation *cancellation)
+        : Bounds(edges, std::vector<int64_t>{budget}, cancellation) {}
     // For several budgets; the last one is `the budget` below.
-    Bounds(const Edges &edges, const std::vector<int64_t> &budgets);
+    Bounds(const Edges &edges, const std::vector<int64_t> &budgets, Cancellation *cancellation);
 
     // Of every plan.
     int64_t all() const { return all(budget_); }
@@ -58,6 +59,7 @@ private:
     Line make_line(int64_t price) const;
 
     const Edges &edges_;
+    Cancellation *cancellation_;
     int64_t budget_;
     std::vector<int64_t> least_before_;
     std::vector<Line> lines_;  // prices rise

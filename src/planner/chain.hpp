@@ -28,7 +28,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/status.hpp"
+#include "base/cancellation.hpp"
 
 namespace mdlm::planner {
 
@@ -128,11 +128,13 @@ struct Frontier {
 // The plan with the least extra time whose peak is at most budget_bytes; of those the one with the lowest peak; of
 // those the first in the order of their lists, policies before units, each by index, shorter units before longer.
 // Exact, unless more than label_cap points would have to be kept for a layer: then the result carries the gap it was
-// proven to. 0: as many as fit 48 MiB, at least 2048.
-Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap = 0);
+// proven to. 0: as many as fit 48 MiB, at least 2048. cancellation (null: nobody is asked)
+// is polled all along, in both searches.
+Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap = 0, Cancellation *cancellation = nullptr);
 // All plans that are best at some budget. point_cap as above; 0: as many as fit 128 MiB, at most 2^16. Of the points as
 // many are kept as have plans of 64 MiB in all; without plans, which stay empty then, point_cap of them.
-Frontier frontier(const Chain &chain, int64_t point_cap = 0, bool with_plans = true);
+Frontier frontier(const Chain &chain, int64_t point_cap = 0, bool with_plans = true,
+                  Cancellation *cancellation = nullptr);
 // The peak and the extra time of a plan, by the rules on top. An Error when it is no plan of the chain's space.
 PlanCost simulate(const Chain &chain, const ChainPlan &plan);
 
@@ -140,7 +142,7 @@ PlanCost simulate(const Chain &chain, const ChainPlan &plan);
 Chain read_chain(std::string_view json);
 std::string write_chain(const Chain &chain);
 std::string to_json(const Chain &chain, const Result &result);
-std::string to_json(const Chain &chain, const Frontier &frontier);
+std::string to_json(const Chain &chain, const Frontier &frontier, Cancellation *cancellation = nullptr);
 // {"layer": 0, "policy": "X"} or {"unit": [0, 1], "input": "keep", "inner": [...]}, in a list.
 std::string to_json(const Chain &chain, const ChainPlan &plan);
 

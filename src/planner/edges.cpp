@@ -33,6 +33,7 @@ void each_item(const Space &space, bool singles, bool with_units, Places &places
     std::vector<Arc> units;
     bool is_new = false;
     for (int64_t i = 0; i < space.layers(); ++i) {
+        poll(space.cancellation(), searching);
         if (singles) {
             const size_t place = places.of(space, i, 1, &is_new);
             for (const Arc &a : space.policies(i))
@@ -64,8 +65,11 @@ void items_by_slab(const Space &space, bool with_units, Places &places, std::vec
     });
 }
 
-void sort_by_slab(std::vector<Gain> &gains) {
-    std::stable_sort(gains.begin(), gains.end(), [](const Gain &a, const Gain &b) { return a.slab < b.slab; });
+void sort_by_slab(std::vector<Gain> &gains, Cancellation *cancellation) {
+    std::stable_sort(gains.begin(), gains.end(), [&](const Gain &a, const Gain &b) {
+        poll(cancellation, searching);  // there may be tens of millions
+        return a.slab < b.slab;
+    });
 }
 
 }  // namespace
@@ -75,6 +79,7 @@ Edges edges_of_one(const Space &space, int64_t limit) {
     Edges edges(static_cast<size_t>(space.layers()));
     std::vector<Arc> units;
     for (int64_t i = 0; i < space.layers(); ++i) {
+        poll(space.cancellation(), searching);
         auto &list = edges[static_cast<size_t>(i)];
         for (const Arc &a : space.policies(i))
             if (a.floor <= limit) list.push_back(edge_of(a, loss));
@@ -93,6 +98,7 @@ Edges edges_of_one(const Space &space, int64_t limit) {
 
 void fill_units(Space &space, Edges &edges, int64_t limit) {
     for (size_t i = 0; i < edges.size(); ++i) {
+        poll(space.cancellation(), searching);
         size_t kept = 0;
         for (Edge &e : edges[i]) {
             if (e.arc.count > 1) {
@@ -154,6 +160,7 @@ Gains gains_of(Space &space, int64_t limit) {
         const int64_t least = std::max(a.floor - a.left, space.chain().loss_bytes);
         const Steps &inside = space.inside(i, a.count);
         for (size_t s = 0; s < inside.size(); ++s) {
+            poll(space.cancellation(), searching);
             if (s + 1 < inside.size() && inside[s + 1].bytes - a.left <= least) continue;  // the next fits as well
             Arc arc = a;
             arc.floor = arc.left, arc.ns += inside[s].ns;
@@ -163,7 +170,7 @@ Gains gains_of(Space &space, int64_t limit) {
         }
     });
     std::erase_if(gains.all, [&](const Gain &g) { return g.slab > limit; });
-    sort_by_slab(gains.all);
+    sort_by_slab(gains.all, space.cancellation());
     return gains;
 }
 
@@ -184,12 +191,13 @@ int64_t least_bytes_of_several(const Space &space) {
     Gains gains;
     Places places(gains.layers);
     items_by_slab(space, true, places, gains.all);
-    sort_by_slab(gains.all);
+    sort_by_slab(gains.all, space.cancellation());
     const std::vector<Gain> &all = gains.all;
     int64_t least = infinite;
     Edges edges(static_cast<size_t>(space.layers()));
     // A new item may lower the stack; every slab at which one comes is tried, as long as it is not too much by itself.
     for (size_t g = 0; g < all.size() && all[g].slab < least; ++g) {
+        poll(space.cancellation(), searching);
         apply(gains, all[g], edges);
         if (g + 1 < all.size() && all[g + 1].slab == all[g].slab) continue;
         const int64_t stack = least_stack(edges);

@@ -62,19 +62,22 @@ std::vector<int64_t> spread(int64_t low, int64_t high) {
 // `error`, but often bounds on all plans say that it cannot have mattered so much. stack: bytes that a plan's stack can
 // have, given its peak.
 template <class Stack>
-int64_t gap_of(const std::vector<FrontierPoint> &points, const Edges &edges, int64_t error, Stack stack) {
+int64_t gap_of(const std::vector<FrontierPoint> &points, const Edges &edges, int64_t error, Cancellation *cancellation,
+               Stack stack) {
     if (error == 0 || points.empty()) return error;
-    const Bounds bounds(edges, spread(stack(points.front().peak_bytes), stack(points.back().peak_bytes)));
+    const Bounds bounds(edges, spread(stack(points.front().peak_bytes), stack(points.back().peak_bytes)), cancellation);
     int64_t gap = points.back().extra_ns - std::min(points.back().extra_ns, bounds.all(infinite / 2));
-    for (size_t i = 0; i + 1 < points.size(); ++i)
+    for (size_t i = 0; i + 1 < points.size(); ++i) {
+        poll(cancellation, searching);
         gap = std::max(gap, points[i].extra_ns - bounds.all(stack(points[i + 1].peak_bytes - 1)));
+    }
     return std::min(gap, error);
 }
 
 // Bounds at prices from the least that one stack needs to the most that it can hold, made when first asked for.
 class Near {
 public:
-    explicit Near(const Edges &edges) : edges_(edges) {}
+    Near(const Edges &edges, Cancellation *cancellation) : edges_(edges), cancellation_(cancellation) {}
     const Bounds &operator()() {
         if (bounds_ == nullptr) {
             int64_t most = 0;
@@ -83,13 +86,14 @@ public:
                 for (const Edge &e : list) left = std::max(left, e.arc.left);
                 most += left;
             }
-            bounds_ = std::make_unique<Bounds>(edges_, spread(least_stack(edges_), most));
+            bounds_ = std::make_unique<Bounds>(edges_, spread(least_stack(edges_), most), cancellation_);
         }
         return *bounds_;
     }
 
 private:
     const Edges &edges_;
+    Cancellation *cancellation_;
     std::unique_ptr<Bounds> bounds_;
 };
 
@@ -98,7 +102,8 @@ class Several {
 public:
     Several(Space &space, SearchOptions options, size_t most)
         : space_(space), options_(options), most_(most), tapes_(space.chain().in_flight),
-          by_slab_(gains_of(space, options.limit)), every_edge_(all_of(by_slab_, space)), near_(every_edge_) {
+          by_slab_(gains_of(space, options.limit)), every_edge_(all_of(by_slab_, space)),
+          near_(every_edge_, space.cancellation()) {
         options_.near = std::ref(near_);
     }
 
@@ -131,7 +136,10 @@ public:
 private:
     static Edges all_of(const Gains &gains, const Space &space) {
         Edges all(static_cast<size_t>(space.layers()));
-        for (const Gain &g : gains.all) apply(gains, g, all);
+        for (const Gain &g : gains.all) {
+            poll(space.cancellation(), searching);
+            apply(gains, g, all);
+        }
         return all;
     }
 
@@ -141,6 +149,7 @@ private:
         Edges edges(static_cast<size_t>(space_.layers()));
         size_t first = 0;
         for (size_t g = 0; g < gains_.size(); ++g) {
+            poll(space_.cancellation(), searching);
             apply(by_slab_, gains_[g], edges);
             if (g + 1 < gains_.size() && gains_[g + 1].slab == gains_[g].slab) continue;
             if (least_stack(edges) < infinite) visit(edges, first, g + 1, gains_[g].slab);
@@ -168,7 +177,8 @@ private:
     }
 
     void all_that_may_be_better() {
-        const Bounds bounds(every_edge_, spread(best_.front().peak / tapes_, best_.back().peak / tapes_));
+        const Bounds bounds(every_edge_, spread(best_.front().peak / tapes_, best_.back().peak / tapes_),
+                            space_.cancellation());
         std::vector<Bounds::Priced> items;
         std::vector<__int128> priced;
         walk([&](const Edges &edges, size_t first, size_t end, int64_t slab) {
@@ -188,6 +198,7 @@ private:
         };
         if (tapes_ * least_stack(edges) + slab < best_.front().peak) return true;
         for (size_t j = 0; j < best_.size(); ++j) {
+            poll(space_.cancellation(), searching);
             if (least(best_[j].peak) <= best_[j].ns) return true;
             const int64_t next = j + 1 < best_.size() ? best_[j + 1].peak - 1 : infinite - 1;
             if (least(next) < best_[j].ns) return true;
@@ -211,20 +222,20 @@ private:
 
 }  // namespace
 
-Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
+Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans, Cancellation *cancellation) {
     check(chain);
     if (point_cap < 0) fail(MDLM_ERROR_ARGUMENT, "point_cap = %lld: expected >= 0", static_cast<long long>(point_cap));
     const int64_t fitting =
         std::clamp<int64_t>(most_step_bytes / static_cast<int64_t>(sizeof(Step)) / (chain.size() + 1), 1, most_points);
     const auto cap = static_cast<size_t>(point_cap == 0 ? fitting : point_cap);
     const size_t most = with_plans ? std::min(cap, most_with_plans(chain)) : cap;
-    Space space(chain);
+    Space space(chain, cancellation);
     space.set_limit(infinite - 1);
     space.set_step_cap(point_cap);
     Frontier out;
     SearchResult found;
     SearchOptions o;
-    o.limit = infinite - 1, o.cap = cap;
+    o.limit = infinite - 1, o.cap = cap, o.cancellation = cancellation;
     const auto push = [&](ChainPlan plan) {
         const PlanCost m = simulate(chain, plan);
         if (!out.points.empty() && out.points.back().peak_bytes == m.peak_bytes &&
@@ -245,18 +256,19 @@ Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans) {
         Edges edges = edges_of_one(space, o.limit);
         fill_units(space, edges, o.limit);
         o.loss_bytes = chain.loss_bytes;
-        Near near(edges);
+        Near near(edges, cancellation);
         o.near = std::ref(near);
         search(edges, o, found);
         Steps steps = found.all();
-        const int64_t error = found.error_ns + thin(steps, most);
+        const int64_t error = found.error_ns + thin(steps, most, cancellation);
         for (const Step &s : steps)
             with_plans ? push(rebuild(space, found.from, s.bytes, s.ns, {})) : point(s.bytes, s.ns);
-        out.gap_ns = gap_of(out.points, edges, error, [&](int64_t peak) { return peak - chain.fixed_bytes; });
+        out.gap_ns =
+            gap_of(out.points, edges, error, cancellation, [&](int64_t peak) { return peak - chain.fixed_bytes; });
     } else {
         Several several(space, o, most);
         const int64_t error = several.run(push, point, with_plans);
-        out.gap_ns = gap_of(out.points, several.every_edge(), error,
+        out.gap_ns = gap_of(out.points, several.every_edge(), error, cancellation,
                             [&](int64_t peak) { return (peak - chain.fixed_bytes) / chain.in_flight; });
     }
     out.optimal = out.gap_ns == 0;

@@ -58,7 +58,7 @@ void search(const Edges &edges, const SearchOptions &o, SearchResult &out) {
     out.left_out_ns = infinite;
     out.from.resize(layers + 1);
     out.from[layers] = {{o.loss_bytes, 0}};
-    Merge merge;
+    Merge merge(o.cancellation);
     std::vector<int64_t> low;
     std::vector<int64_t> error(layers + 1, 0);
     Steps steps;
@@ -67,6 +67,7 @@ void search(const Edges &edges, const SearchOptions &o, SearchResult &out) {
         const int64_t limit = o.bounds != nullptr ? o.limit - o.bounds->least_before(layer) : o.limit;
         merge.clear();
         for (const Edge &e : edges[i]) {
+            poll(o.cancellation, searching);
             const Steps &rest = out.from[i + static_cast<size_t>(e.arc.count)];
             if (e.arc.floor > limit || rest.empty() || (e.inner != nullptr && e.inner->empty())) continue;
             error[i] = std::max(error[i], error[i + static_cast<size_t>(e.arc.count)] + e.error_ns);
@@ -84,7 +85,7 @@ void search(const Edges &edges, const SearchOptions &o, SearchResult &out) {
             o.near().slack(layer, steps, low);
             error[i] += keep_nearest(steps, low, o.cap);
         } else {
-            error[i] += thin(steps, o.cap);
+            error[i] += thin(steps, o.cap, o.cancellation);
         }
         out.from[i].assign(steps.begin(), steps.end());
     }
@@ -114,6 +115,7 @@ ChainPlan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, i
     std::vector<Arc> arcs;
     std::vector<PendingLayers> pending = {{0, space.layers(), space.nested(), bytes, ns, -1}};
     while (!pending.empty()) {
+        poll(space.cancellation(), searching);
         PendingLayers &t = pending.back();
         if (t.at == t.end) {
             if (t.of >= 0)

@@ -27,6 +27,7 @@ struct SearchOptions {
     // Asked for when there are more and no `bounds`: all over the bytes, those that cost least above the cheapest way
     // at some price are kept.
     std::function<const Bounds &()> near;
+    Cancellation *cancellation = nullptr;
 };
 void search(const Edges &edges, const SearchOptions &options, SearchResult &out);
 

@@ -11,7 +11,8 @@ namespace {
 // may be better.
 class Solver {
 public:
-    Solver(const Chain &chain, int64_t budget, int64_t cap) : space_(chain), budget_(budget) {
+    Solver(const Chain &chain, int64_t budget, int64_t cap, Cancellation *cancellation)
+        : space_(chain, cancellation), budget_(budget) {
         space_.set_step_cap(cap);
         if (cap == 0)
             cap =
@@ -65,6 +66,7 @@ private:
 
     void search_with(const Edges &edges, const Bounds &bounds, int64_t limit, const PeakRule &rules, size_t cap) {
         SearchOptions o;
+        o.cancellation = space_.cancellation();
         o.limit = limit, o.bounds = &bounds, o.most_ns = best_.ns, o.cap = cap;
         o.loss_bytes = rules.one ? space_.chain().loss_bytes : 0;
         search(edges, o, found_);
@@ -95,13 +97,13 @@ private:
             Edges singles = edges;
             for (auto &list : singles) std::erase_if(list, [](const Edge &e) { return e.arc.count > 1; });
             if (least_bytes(singles, space_, space_.chain().loss_bytes) <= budget_) {
-                const Bounds bounds(edges, budget_);
+                const Bounds bounds(edges, budget_, space_.cancellation());
                 search_with(singles, bounds, budget_, {}, std::min<size_t>(cap_, 48));
                 drop(edges, bounds, best_.ns);
             }
             fill_units(space_, edges, budget_);
         }
-        const Bounds bounds(edges, budget_);
+        const Bounds bounds(edges, budget_, space_.cancellation());
         if (best_.ns < infinite) drop(edges, bounds, best_.ns);
         refine(edges, bounds, budget_, {});
     }
@@ -111,13 +113,16 @@ private:
         const Gains by_slab = gains_of(space_, budget_);
         const std::vector<Gain> &gains = by_slab.all;
         Edges all(static_cast<size_t>(space_.layers()));
-        for (const Gain &g : gains) apply(by_slab, g, all);
+        for (const Gain &g : gains) {
+            poll(space_.cancellation(), searching);
+            apply(by_slab, g, all);
+        }
         const auto stack_with = [&](int64_t slab) { return (budget_ - slab) / tapes; };
-        const Bounds over_all(all, stack_with(gains.front().slab));
+        const Bounds over_all(all, stack_with(gains.front().slab), space_.cancellation());
         const auto try_slab = [&](const Edges &edges, int64_t slab) {
             const int64_t limit = stack_with(slab);
             if (least_stack(edges) > limit) return;
-            const Bounds bounds(edges, limit);
+            const Bounds bounds(edges, limit, space_.cancellation());
             if (bounds.all() > best_.ns) return;
             Edges some = edges;
             if (best_.ns < infinite) drop(some, bounds, best_.ns);
@@ -128,6 +133,7 @@ private:
             Edges edges(static_cast<size_t>(space_.layers()));
             int64_t slabs = 0, useful = 0;
             for (size_t g = 0; g < gains.size(); ++g) {
+                poll(space_.cancellation(), searching);
                 apply(by_slab, gains[g], edges);
                 if (!sample && useful == 0)
                     useful = std::ranges::any_of(by_slab.layers_of(gains[g]), [&](int64_t layer) {
@@ -151,10 +157,12 @@ private:
 
 }  // namespace
 
-Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap) {
+Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap, Cancellation *cancellation) {
     check(chain);
     if (label_cap < 0) fail(MDLM_ERROR_ARGUMENT, "label_cap = %lld: expected >= 0", static_cast<long long>(label_cap));
-    return Solver(chain, std::clamp<int64_t>(budget_bytes, -1, infinite - 1) - chain.fixed_bytes, label_cap).run();
+    return Solver(chain, std::clamp<int64_t>(budget_bytes, -1, infinite - 1) - chain.fixed_bytes, label_cap,
+                  cancellation)
+        .run();
 }
 
 }  // namespace mdlm::planner

@@ -46,7 +46,8 @@ std::vector<int64_t> numbers(const LayerType &t) {
 
 }  // namespace
 
-Space::Space(const Chain &chain) : chain_(chain) {
+Space::Space(const Chain &chain, Cancellation *cancellation)
+    : chain_(chain), cancellation_(cancellation), merge_(cancellation) {
     if (chain.max_unit_depth > 0) {
         reach_ = std::min(chain.max_unit_layers == 0 ? most_unit_layers : chain.max_unit_layers, chain.size());
         reach_ = std::max<int64_t>(reach_, 1);
@@ -85,6 +86,7 @@ void Space::find_nodes() {
     nodes_.assign(static_cast<size_t>(layers() * reach_), -1);
     for (int64_t i = layers(); i-- > 0;)
         for (int64_t count = 1; count <= std::min(reach_, layers() - i); ++count) {
+            poll(cancellation_, searching);
             const int64_t rest = count == 1 ? -1 : static_cast<int64_t>(node(i + 1, count - 1));
             const auto next = static_cast<int32_t>(seen.size());
             const auto found = seen.emplace(std::array{chain_.bytes_before(i), int64_t{kind(i)}, rest}, next).first;
@@ -175,6 +177,7 @@ void Space::find_least_bytes() {
             for (int64_t inner = 0; inner <= level(count, depth_ - 1); ++inner) {
                 int64_t &bytes = least(first, count, inner);
                 if (bytes >= 0) continue;
+                poll(cancellation_, searching);
                 bytes = infinite;
                 arcs_.clear();
                 policies_inside(first, first + count, false, arcs_);
@@ -225,6 +228,7 @@ const Steps &Space::inside(int64_t first, int64_t count, int64_t inner) {
 void Space::make(int64_t first, int64_t count, int64_t inner) {
     static const Steps nothing_left = {{-infinite, 0}};
     CostTable &t = table(first, count, inner);
+    poll(cancellation_, searching);
     arcs_.clear();
     policies_inside(first, first + count, false, arcs_);
     units_inside(first, first + count, inner, arcs_);
@@ -248,7 +252,7 @@ void Space::make(int64_t first, int64_t count, int64_t inner) {
         merge_.add(way);
     }
     merge_.run(limit_, steps_);
-    t.error += thin(steps_, step_cap_);
+    t.error += thin(steps_, step_cap_, cancellation_);
     t.steps.assign(steps_.begin(), steps_.end());  // no more room than it takes
     t.made = true;
 }

@@ -22,9 +22,10 @@ struct Arc {
 // Layers that are alike have the same numbers here; units over alike layers share what is computed about them.
 class Space {
 public:
-    explicit Space(const Chain &chain);
+    explicit Space(const Chain &chain, Cancellation *cancellation = nullptr);
 
     const Chain &chain() const { return chain_; }
+    Cancellation *cancellation() const { return cancellation_; }
     int64_t layers() const { return chain_.size(); }
     // Most layers of a unit; 1: there are none.
     int64_t reach() const { return reach_; }
@@ -87,6 +88,7 @@ private:
     void units_inside(int64_t first, int64_t end, int64_t inner, std::vector<Arc> &out) const;
 
     const Chain &chain_;
+    Cancellation *cancellation_;
     int64_t reach_ = 1, depth_ = 0;
     std::vector<int32_t> kinds_;                        // by layer: the first type with the same numbers
     std::vector<std::vector<Arc>> policies_;            // by kind

@@ -87,6 +87,7 @@ bool Merge::advance(Stream &s, int64_t best, Head &head) {
         head.bytes = bytes;
         head.ns = s.ns + s.rest->ns + s.inner->ns;
         if (head.ns < best) return true;
+        poll(cancellation_, searching);
     }
 }
 
@@ -106,6 +107,7 @@ void Merge::run(int64_t limit, Steps &out) {
     for (size_t i = heads_.size() / 2; i-- > 0;) sift_down(i);
     int64_t best = infinite;
     while (!heads_.empty() && heads_[0].bytes <= limit) {
+        poll(cancellation_, searching);
         Head &top = heads_[0];
         if (top.ns < best) {
             best = top.ns;
@@ -120,11 +122,12 @@ void Merge::run(int64_t limit, Steps &out) {
     }
 }
 
-int64_t thin(Steps &steps, size_t most) {
+int64_t thin(Steps &steps, size_t most, Cancellation *cancellation) {
     if (steps.size() <= most) return 0;
     // A step is left out while it gains less than `gain` over the last one that stays; the least gain that leaves few
     // enough.
     const auto left_with = [&](int64_t gain) {
+        poll(cancellation, searching);
         size_t count = 1;
         for (int64_t ns = steps[0].ns; const Step &s : steps)
             if (ns - s.ns > gain) ns = s.ns, ++count;

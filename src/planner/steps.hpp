@@ -6,8 +6,11 @@
 #include <limits>
 #include <vector>
 
+#include "base/cancellation.hpp"
+
 namespace mdlm::planner {
 
+inline constexpr const char *searching = "in its search";  // where a call was cancelled
 inline constexpr int64_t infinite = std::numeric_limits<int64_t>::max() / 2;
 
 // A step of such a function: from `bytes` on it costs `ns`. In a list bytes rise and ns fall, both strictly; below the
@@ -31,6 +34,7 @@ struct Way {
 // The cheapest of many ways at every number of bytes up to a limit. Keeps its memory between calls.
 class Merge {
 public:
+    explicit Merge(Cancellation *cancellation = nullptr) : cancellation_(cancellation) {}
     void clear() { streams_.clear(); }
     void add(const Way &way);
     // out loses what it held.
@@ -48,15 +52,16 @@ private:
         bool before(const Head &b) const { return bytes != b.bytes ? bytes < b.bytes : ns < b.ns; }
     };
     // The stream's next step that costs less than `best`; false at its end.
-    static bool advance(Stream &s, int64_t best, Head &head);
+    bool advance(Stream &s, int64_t best, Head &head);
     void sift_down(size_t at);
 
+    Cancellation *cancellation_;
     std::vector<Stream> streams_;
     std::vector<Head> heads_;  // by stream until run makes a heap of them
 };
 
 // Leaves at most `most` steps (at least 1), the first among them, by leaving out those that gain least. Returns by how
 // much the cost at any number of bytes may have risen; 0 if none was left out.
-int64_t thin(Steps &steps, size_t most);
+int64_t thin(Steps &steps, size_t most, Cancellation *cancellation = nullptr);
 
 }  // namespace mdlm::planner

@@ -87,9 +87,10 @@ std::string to_json(const Chain &chain, const Result &r) {
     return text + "}";
 }
 
-std::string to_json(const Chain &chain, const Frontier &f) {
+std::string to_json(const Chain &chain, const Frontier &f, Cancellation *cancellation) {
     std::string text = "{\"frontier\": [";
     for (size_t i = 0; i < f.points.size(); ++i) {
+        poll(cancellation, "when it wrote its plans");
         const FrontierPoint &p = f.points[i];
         text += std::string(i == 0 ? "" : ",\n") + "{" + member("peak_bytes", p.peak_bytes) + ", " +
                 member("extra_ns", p.extra_ns) + ", \"plan\": " + to_json(chain, p.plan) + "}";

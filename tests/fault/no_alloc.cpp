@@ -39,6 +39,9 @@ void run(Rig &rig) {
     const mdlm_allocator table = allocator.table();
     rig.desc.device_allocator = rig.desc.host_allocator = &table;
     rig.desc.num_threads = 3;
+    int64_t asks = 0;
+    rig.desc.cancelled = [](void *n) -> int32_t { return ++*static_cast<int64_t *>(n), 0; };
+    rig.desc.cancelled_payload = &asks;
     rig.shape.evaluate_in_flight = 1;
     rig.shape.max_documents = 2;
     REQUIRE_OK(rig.open());
@@ -67,6 +70,7 @@ void run(Rig &rig) {
         if (rig.desc.device == MDLM_DEVICE_REFERENCE) CHECK(counts.dnnl == 0);
     }
     CHECK(told > 0);
+    CHECK(asks > told);
     REQUIRE_OK(mdlm_block_prepare(rig.block, &smaller));
     rig.batch = smaller;
     const Counts counts = count(allocator, step);
@@ -213,6 +217,7 @@ TEST_CASE("no allocation by either rank of a group") {
                     {"batch_first", settings.batch_first},
                     {"qk_layernorm", "1"}};
             join_group(rig, r);
+            rig.desc.cancelled = [](void *) -> int32_t { return 0; };
             rig.desc.device_allocator = rig.desc.host_allocator = &table;
             const mdlm_status opened = rig.open();
             const int64_t before = allocator.calls;

@@ -102,6 +102,7 @@ void Machine::create_context() {
     const mdlm_threadpool pool = {sizeof(mdlm_threadpool), 1 + static_cast<int32_t>(in.pick(3)), 0, in_turn, nullptr};
     if (pool.num_threads > 1) d.threadpool = &pool;
     d.log = [](void *, const char *line) { answered(line != nullptr ? MDLM_OK : MDLM_ERROR_INTERNAL, "log"); };
+    d.cancelled = cancelled, d.cancelled_payload = this;
     const auto device = std::make_shared<Counter>(), host = std::make_shared<Counter>();
     counters.insert(counters.end(), {device, host});
     const mdlm_allocator device_table = device->table(), host_table = host->table();

@@ -140,7 +140,11 @@ private:
     template <class Call>
     mdlm_status call(const char *name, Call &&f) {
         const int64_t before = live();
+        said_cancel = false;
         const mdlm_status status = answered(f(), name);
+        if ((status == MDLM_ERROR_CANCELLED) != said_cancel)
+            found("%s: %s, and its function cancelled said %s", name, mdlm_status_name(status),
+                  said_cancel ? "yes" : "no");
         if (status != MDLM_OK && live() != before)
             found("%s was refused and keeps %lld bytes more", name, (long long)(live() - before));
         return status;
@@ -179,7 +183,15 @@ private:
     bool shared_once = false;                       // some block shared its scratch, which stays with the context
 
 public:
-    int64_t fuse = -1;  // collectives until one fails; -1: none does
+    int64_t fuse = -1;    // collectives until one fails; -1: none does
+    int64_t cancel = -1;  // asks of cancelled until one is answered with yes; -1: none is
+    bool said_cancel = false;
+    static int32_t cancelled(void *machine) {
+        Machine &m = *static_cast<Machine *>(machine);
+        if (m.cancel < 0 || m.cancel-- > 0) return 0;
+        m.said_cancel = true;
+        return 1;
+    }
 };
 
 }  // namespace fuzz

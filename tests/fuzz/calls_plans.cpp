@@ -20,6 +20,7 @@ void Machine::create_plan() {
     mdlm_plan_destroy(std::exchange(slot.handle, nullptr));
     slot.config = configs[in.pick(3)], slot.shape = shape_;
     slot.target.device = static_cast<mdlm_device_kind>(in.pick(4)), slot.target.num_threads = 1 + in.number32() % 3;
+    slot.target.cancelled = cancelled, slot.target.cancelled_payload = this;
     const size_t table = in.pick(std::size(device_tables) + 1);
     slot.target.device_table = table == 0 ? nullptr : device_tables[table - 1];
     if (slot.config.num_layers > 4) return;  // as many as are quick
@@ -86,7 +87,7 @@ void Machine::frontier() {
     size_t count = 0;
     const size_t cap = in.pick(9);
     mdlm_target target = MDLM_TARGET_INIT;
-    target.num_threads = 1;
+    target.num_threads = 1, target.cancelled = cancelled, target.cancelled_payload = this;
     if (call("mdlm_plan_frontier",
              [&] { return mdlm_plan_frontier(&c, &shape_, &target, peaks, times, cap, &count, nullptr); }) != MDLM_OK)
         return;

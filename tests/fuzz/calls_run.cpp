@@ -132,6 +132,7 @@ void Machine::run() {
         case 'y': batch(); break;
         case 'G': create_comm(); break;
         case 'g': use_comm(); break;
+        case 'x': cancel = static_cast<int64_t>(in.pick(128)); break;
         case 'C': create_context(); break;
         case 'i': use_context(); break;
         case 'P': create_plan(); break;

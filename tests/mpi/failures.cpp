@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "own_comm.hpp"
+#include "support/cancel.hpp"
 
 namespace mpi_test {
 namespace {
@@ -150,6 +151,61 @@ std::string other_shape(int rank, int, int64_t) {
     return "";
 }
 
+// Rank 0 is cancelled while it waits for the others, which come when it has gone, or in the midst of a step, at an ask
+// that a wait makes or that comes between two ops.
+std::string cancelled_wait(int rank, int size, int64_t) {
+    mdlm_test::Canceller canceller;
+    Own own;
+    Step step(own.comm, {}, mdlm_test::Canceller::ask, &canceller);
+    OK(step.forward());
+    OK(step.backward());
+    const auto begin = Clock::now();
+    if (rank != 0) {
+        sleep_ms(1000);
+        return expect_comm(step.forward(), size == 2 ? "rank 0: it was cancelled" : "cancelled", begin);
+    }
+    canceller.reset();
+    std::thread later([&] {
+        sleep_ms(100);
+        canceller.flag = true;
+    });
+    const mdlm_status status = step.forward();
+    const int64_t ms = canceller.ms_since_yes(), asks = canceller.asks;
+    std::string wrong = expect_status(status, MDLM_ERROR_CANCELLED, "cancelled: mdlm_block_forward, in ");
+    later.join();
+    if (wrong.empty() && ms > 900) wrong = "took " + std::to_string(ms) + " ms";
+    if (wrong.empty() && (asks < 2 || asks > 100)) wrong = "asked " + std::to_string(asks) + " times";
+    if (wrong.empty()) wrong = expect_comm(step.forward(), "aborted", begin);
+    return wrong;
+}
+
+std::string cancelled_step(int rank, int, int64_t) {
+    bool over = false;
+    for (int64_t k = 1; !over; k += 7) {
+        mdlm_test::Canceller canceller;
+        Own own;
+        Step step(own.comm, {}, mdlm_test::Canceller::ask, &canceller);
+        const auto begin = Clock::now();
+        if (rank == 0) canceller.reset(k);
+        mdlm_status status = step.forward();
+        if (status == MDLM_OK) status = step.backward();
+        over = status == MDLM_OK;
+        std::string wrong;
+        if (!over && rank == 0) wrong = expect_status(status, MDLM_ERROR_CANCELLED, "cancelled: mdlm_block_");
+        else if (!over) wrong = expect_comm(status, "rank 0", begin);
+        if (wrong.empty() && k == 1) {  // nothing had run: all go on
+            canceller.reset();
+            OK(step.forward());
+            OK(step.backward());
+        }
+        int all = over;  // who had ended its step when rank 0 was cancelled has had no error yet
+        MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        over = all != 0;
+        if (!wrong.empty()) return wrong;
+    }
+    return "";
+}
+
 }  // namespace
 
 std::vector<Case> failure_cases() {
@@ -163,6 +219,8 @@ std::vector<Case> failure_cases() {
             case_of("failures: all ranks destroy after their last collective", ends),
             case_of("failures: other calls are named on all ranks", mismatch),
             case_of("failures: a callback's error during backward", callback_error),
+            case_of("failures: a rank that is cancelled while it waits", cancelled_wait),
+            case_of("failures: a rank that is cancelled in a step", cancelled_step),
             case_of("failures: another shape is named on all ranks, and all go on", other_shape)};
 }
 

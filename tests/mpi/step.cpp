@@ -8,9 +8,10 @@
 
 namespace mpi_test {
 
-Step::Step(mdlm_comm *comm, const Settings &settings) {
+Step::Step(mdlm_comm *comm, const Settings &settings, int32_t (*cancelled)(void *payload), void *payload) {
     mdlm_context_desc desc = MDLM_CONTEXT_DESC_INIT;
     desc.comm = comm, desc.num_threads = 1, desc.comm_timeout_ms = 60000;
+    desc.cancelled = cancelled, desc.cancelled_payload = payload;
     int32_t rank = 0, size = 1;
     OK(mdlm_comm_rank(comm, &rank, &size));
     mdlm_config config = MDLM_CONFIG_INIT;

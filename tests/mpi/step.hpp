@@ -21,7 +21,8 @@ using Settings = std::vector<std::pair<const char *, const char *>>;
 // Two layers of width 64 with grouped queries, qk-norm, biases and dropout; s = 24, b = 2. comm stays the caller's.
 class Step {
 public:
-    Step(mdlm_comm *comm, const Settings &settings);
+    Step(mdlm_comm *comm, const Settings &settings, int32_t (*cancelled)(void *payload) = nullptr,
+         void *payload = nullptr);
     ~Step();
     Step(const Step &) = delete;
 

@@ -173,6 +173,7 @@ void Link::wait(std::vector<MPI_Request> &requests) {
                 if (test(requests)) return;
                 refuse();
             }
+            if (mdlm_comm_cancelled() != 0) fail(MDLM_ERROR_CANCELLED, "it was cancelled while it waited");
         }
         if (!patience.rest())
             for (size_t p = 0; p < peers_.size(); ++p)
