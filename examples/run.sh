@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing, builds libmdlm into build/, and runs the examples: a first step, one step on several ranks, then two small language
-# models (about six minutes on two cores). Arguments go to the last of them, 02: examples/run.sh --steps 300
+# Installs what is missing, builds libmdlm into build/, and runs the examples: a first step, one step on several ranks,
+# then two small language models (about six minutes on two cores). Arguments go to the last of them, 02:
+# examples/run.sh --steps 300
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +28,8 @@ if [ $mpi = 1 ] && command -v mpirun >/dev/null; then
     echo
     echo "== examples/03_tensor_parallel, MPI"
     # Open MPI asks to be told that it may run as root, and with more processes than cores.
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 build/examples/03_tensor_parallel_mpi
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        mpirun --oversubscribe -n 2 build/examples/03_tensor_parallel_mpi
 fi
 echo
 echo "== examples/04_gpt2"

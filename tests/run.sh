@@ -6,7 +6,7 @@
 #   tests/run.sh --suite unit [--case 'packed*']  one suite of the release build, or some of its cases
 #   tests/run.sh --suite unit --sanitizers        the same under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/run.sh --suite unit --tsan              the same under ThreadSanitizer
-#   tests/run.sh --fuzz-minutes 60                only libFuzzer, every target for so long (tests/fuzz/run.py has more options)
+#   tests/run.sh --fuzz-minutes 60                only libFuzzer, every target for so long (more: tests/fuzz/run.py)
 #   tests/run.sh --list                           names the suites
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
@@ -59,16 +59,17 @@ sanitizers() {
         -Dexamples=false -Dtools=false
     build build/asan
 }
-# The tool and the CPU kernels' cases for AArch64, which the suite aarch64 runs emulated, or says why not. With less optimisation it compiles
-# in half the time.
+# The tool and the CPU kernels' cases for AArch64, which the suite aarch64 runs emulated, or says why not. With less
+# optimisation it compiles in half the time.
 aarch64() {
     step 'building (AArch64)'
     mdlm_setup_cross build/arm64-packages || return 0
     local place=$PWD/build/arm64-packages
-    printf "[properties]\nsys_root = '%s'\npkg_config_libdir = '%s'\n" "$place" "$place/usr/lib/aarch64-linux-gnu/pkgconfig" \
-        >"$place/cross.ini"
-    CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ mdlm_configure build/aarch64 --cross-file tests/aarch64/cross.ini \
-        --cross-file "$place/cross.ini" --optimization=1 -Donednn=disabled -Dmpi=disabled -Dexamples=false
+    printf "[properties]\nsys_root = '%s'\npkg_config_libdir = '%s'\n" "$place" \
+        "$place/usr/lib/aarch64-linux-gnu/pkgconfig" >"$place/cross.ini"
+    CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ mdlm_configure build/aarch64 \
+        --cross-file tests/aarch64/cross.ini --cross-file "$place/cross.ini" --optimization=1 \
+        -Donednn=disabled -Dmpi=disabled -Dexamples=false
     build build/aarch64 tools/mdlm tests/unit/mdlm-test-unit-cpu
 }
 # libFuzzer's targets, with one instruction set, which takes half of the time to compile.
@@ -82,8 +83,8 @@ fuzzers() {
 tsan() {
     step 'building (gcc, thread sanitizer)'
     # Without oneDNN, whose OpenMP ThreadSanitizer does not see into.
-    mdlm_configure build/tsan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=thread -Dexamples=false -Dtools=false \
-        -Dmpi=disabled -Donednn=disabled
+    mdlm_configure build/tsan --optimization=1 --debug -Dcpp_args=-g1 -Db_ndebug=false -Db_sanitize=thread \
+        -Dexamples=false -Dtools=false -Dmpi=disabled -Donednn=disabled
     build build/tsan tests/mdlm-test-unit tests/mdlm-test-parallel
 }
 
@@ -113,9 +114,10 @@ else
     fuzzers
     aarch64
     # What looks for faults and leaks finds more under sanitizers; what compares numbers finds nothing more.
+    numbers=unit,unit-avx2,unit-sse4,unit-scalar,golden,golden-own,golden-onednn,planner,property,parallel
     folders=(
-        build:unit,unit-avx2,unit-sse4,unit-scalar,golden,golden-own,golden-onednn,tool,planner,property,parallel,examples,no_alloc,abi,mpi,setup,aarch64
-        build/clang:abi build/asan:unit,planner,property,parallel,fault,fuzz,mpi build/tsan:unit,parallel build/fuzz:fuzz-run)
+        "build:source,$numbers,tool,examples,no_alloc,abi,mpi,setup,aarch64" build/clang:abi
+        build/asan:unit,planner,property,parallel,fault,fuzz,mpi build/tsan:unit,parallel build/fuzz:fuzz-run)
 fi
 trap - ERR
 step 'running the suites'

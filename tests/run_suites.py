@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the suites that Meson knows in one or more build folders, two at a time, and adds up what they count.
 
-Every suite prints `mdlm-test: P passed, F failed, S skipped`. One that dies, hangs or prints no such line counts as a failure.
-Last line here: `P passed, F failed, S skipped` over all suites.
+Every suite prints `mdlm-test: P passed, F failed, S skipped`. One that dies, hangs or prints no such line counts as a
+failure. Last line here: `P passed, F failed, S skipped` over all suites.
 """
 import argparse
 import collections
@@ -22,11 +22,13 @@ COUNT = re.compile(rb"^mdlm-test: (\d+) passed, (\d+) failed, (\d+) skipped$", r
 
 
 def tests_of(build):
-    listed = json.loads(subprocess.run(["meson", "introspect", "--tests", build], check=True, stdout=subprocess.PIPE).stdout)
+    listed = json.loads(subprocess.run(["meson", "introspect", "--tests", build], check=True,
+                                       stdout=subprocess.PIPE).stdout)
     for test in listed:
         labels = {label.split(":")[-1] for label in test["suite"]}
-        yield {"build": build, "name": test["name"], "slow": "slow" in labels, "command": test["cmd"], "env": test["env"],
-               "log": os.path.join(build, f"suite-{test['name']}.log"), "timeout": test["timeout"], "folder": test["workdir"] or build}
+        yield {"build": build, "name": test["name"], "slow": "slow" in labels, "command": test["cmd"],
+               "env": test["env"], "log": os.path.join(build, f"suite-{test['name']}.log"), "timeout": test["timeout"],
+               "folder": test["workdir"] or build}
 
 
 alive = set()  # suites that run now
@@ -47,8 +49,9 @@ def run(test, extra, log_path):
         return 0, 1, 0, "was not built"
     with open(log_path, "wb") as log:
         with starting:
-            process = subprocess.Popen(test["command"] + extra, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                       cwd=test["folder"], env={**os.environ, **test["env"]}, start_new_session=True)
+            process = subprocess.Popen(test["command"] + extra, stdout=log, stderr=subprocess.STDOUT,
+                                       stdin=subprocess.DEVNULL, cwd=test["folder"], env={**os.environ, **test["env"]},
+                                       start_new_session=True)
             alive.add(process)
         wrong, limit = "", test["timeout"] * AT_A_TIME
         try:
@@ -76,8 +79,8 @@ def run(test, extra, log_path):
 
 
 def run_all(tests, extra):
-    """Returns one future a test, in order. One thread takes fast suites from the front, the others slow ones from the back: both orders
-    end at about the same time, and what fails soon is seen soon."""
+    """Returns one future a test, in order. One thread takes fast suites from the front, the others slow ones from the
+    back: both orders end at about the same time, and what fails soon is seen soon."""
     left = collections.deque((test, concurrent.futures.Future()) for test in tests)
     futures = [future for _, future in left]
 
@@ -106,7 +109,8 @@ def main():
     parser.add_argument("--suite", action="append", help="only this suite (repeatable)")
     parser.add_argument("--case", help="only test cases that match (a filter of doctest: * stands for anything)")
     parser.add_argument("--list", action="store_true", help="names the suites and runs none")
-    parser.add_argument("--add", type=int, nargs=3, default=[0, 0, 0], metavar=("P", "F", "S"), help="counts of earlier runs, to add")
+    parser.add_argument("--add", type=int, nargs=3, default=[0, 0, 0], metavar=("P", "F", "S"),
+                        help="counts of earlier runs, to add")
     options = parser.parse_args()
 
     tests, absent = [], []
@@ -126,13 +130,14 @@ def main():
         print(f"skipped, because this build has no such suite: {name}")
         options.add = [*options.add[:2], options.add[2] + 1]
     extra = ["--test-case=" + options.case] if options.case else []
-    total, width = list(options.add), max((len(os.path.relpath(test["build"]) + test["name"]) for test in tests), default=0) + 2
+    total, width = list(options.add), max((len(os.path.relpath(test["build"]) + test["name"]) for test in tests),
+                                          default=0) + 2
     for number, (test, future) in enumerate(zip(tests, run_all(tests, extra)), 1):
         where, log_path = os.path.relpath(test["build"]), test["log"]
         print(f"[{number}/{len(tests)}] {where + '  ' + test['name']:{width}} ", end="", flush=True)
         passed, failed, skipped, wrong, seconds = future.result()
-        print(f"{passed} passed, {failed} failed, {skipped} skipped  ({seconds:.1f} s)" + (f"  {wrong}" if wrong else ""),
-              flush=True)
+        print(f"{passed} passed, {failed} failed, {skipped} skipped  ({seconds:.1f} s)"
+              + (f"  {wrong}" if wrong else ""), flush=True)
         with open(log_path, "r", errors="replace") as log:
             lines = log.read().splitlines()
         if failed:

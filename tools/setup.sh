@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by examples/run.sh and tests/run.sh: installs what they need and the machine does not have. Where everything is there it does
-# nothing and needs no rights; where something is missing it uses apt, as root or through sudo; elsewhere it names what is missing.
+# Sourced by examples/run.sh and tests/run.sh: installs what they need and the machine does not have. Where everything
+# is there it does nothing and needs no rights; where something is missing it uses apt, as root or through sudo;
+# elsewhere it names what is missing.
 
-# Debian's package, and a sign that it, or the same from elsewhere, is there: a command, a header or what clang links for an option.
+# Debian's package, and a sign that it, or the same from elsewhere, is there: a command, a header, what clang links for
+# an option, or clang-format of the version that .clang-format is written for.
 mdlm_build_needs=(
     'g++ command g++'
     'meson command meson'
@@ -17,6 +19,7 @@ mdlm_build_needs=(
 mdlm_test_needs=(
     'python3 command python3'
     'clang-14 command clang++-14'
+    'clang-format-14 format -'
     'libclang-rt-14-dev clang -fsanitize=fuzzer'
     'abigail-tools command abidiff'
     'libopenmpi-dev command mpicc'
@@ -32,7 +35,11 @@ mdlm_cross_needs=(
 mdlm_has() {
     case $1 in
     command) command -v "$2" >/dev/null ;;
-    clang) echo 'extern "C" int LLVMFuzzerTestOneInput(const char *, long) { return 0; }' | clang++-14 "$2" -x c++ - -o /dev/null 2>/dev/null ;;
+    clang)
+        echo 'extern "C" int LLVMFuzzerTestOneInput(const char *, long) { return 0; }' |
+            clang++-14 "$2" -x c++ - -o /dev/null 2>/dev/null
+        ;;
+    format) command -v clang-format-14 >/dev/null || clang-format --version 2>/dev/null | grep -q 'version 14\.' ;;
     header) echo "#include <$2>" | g++ -x c++ -E - >/dev/null 2>&1 ;;
     esac
 }
@@ -80,9 +87,10 @@ mdlm_setup_tests() {
     mdlm_setup "${mdlm_build_needs[@]}" "${mdlm_test_needs[@]}"
 }
 
-# mdlm_setup_cross FOLDER: what building for AArch64 takes, its Highway unpacked in FOLDER. Fails, and says why, where it can't be had.
+# mdlm_setup_cross FOLDER: what building for AArch64 takes, its Highway unpacked in FOLDER. Fails, and says why, where
+# it can't be had.
 mdlm_setup_cross() {
-    local folder=$1 lists packages options
+    local folder=$1 lists packages options highway
     [ "$(uname -m)" != aarch64 ] || return 1
     mdlm_setup "${mdlm_cross_needs[@]}" || return 1
     [ ! -f "$folder/complete" ] || return 0
@@ -94,12 +102,13 @@ mdlm_setup_cross() {
     lists=$(mktemp -d)
     packages=$lists/packages
     mkdir -p "$lists/state/lists/partial" "$lists/cache/archives/partial" "$packages"
-    options=(-o Dir::State="$lists/state" -o Dir::State::status=/dev/null -o Dir::Cache="$lists/cache" -o APT::Architecture=arm64
-        -o APT::Architectures=arm64 -o APT::Sandbox::User="$(id -un)")
+    options=(-o Dir::State="$lists/state" -o Dir::State::status=/dev/null -o Dir::Cache="$lists/cache"
+        -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User="$(id -un)")
     echo "fetching Highway for AArch64" >&2
     apt-get -qq "${options[@]}" update >&2 || true  # one of several sources may know no such architecture
     if (cd "$packages" && apt-get -qq "${options[@]}" download libhwy-dev >&2 &&
-        apt-get -qq "${options[@]}" download "$(dpkg --field libhwy-dev_*.deb Depends | grep -o 'libhwy1[a-z0-9]*' | head -n 1)" >&2); then
+        highway=$(dpkg --field libhwy-dev_*.deb Depends | grep -o 'libhwy1[a-z0-9]*' | head -n 1) &&
+        apt-get -qq "${options[@]}" download "$highway" >&2); then
         rm -rf "$folder"
         mkdir -p "$folder"
         for package in "$packages"/*.deb; do dpkg --extract "$package" "$folder"; done
@@ -117,11 +126,14 @@ mdlm_found() {
         if mdlm_has header "$name"; then echo "$name"; fi
     done
     for name in mpicc mpirun python3; do echo "$name $(command -v "$name" || true)"; done
-    for name in libhwy ompi-c mpich mpi-c mpi; do echo "$name $(pkg-config --modversion "$name" 2>/dev/null || true)"; done
+    for name in libhwy ompi-c mpich mpi-c mpi; do
+        echo "$name $(pkg-config --modversion "$name" 2>/dev/null || true)"
+    done
 }
 
-# mdlm_configure FOLDER [option...]: sets a build folder up. One that is there is set up again, with the options that it has, where the
-# machine has other things than the last time: Meson remembers what it found, and what it did not. Other compilers start it anew.
+# mdlm_configure FOLDER [option...]: sets a build folder up. One that is there is set up again, with the options that it
+# has, where the machine has other things than the last time: Meson remembers what it found, and what it did not. Other
+# compilers start it anew.
 mdlm_configure() {
     local folder=$1 found how=() log
     shift
@@ -129,7 +141,9 @@ mdlm_configure() {
     if [ -f "$folder/build.ninja" ]; then
         [ "$found" != "$(cat "$folder/mdlm-found" 2>/dev/null || true)" ] || return 0
         how=(--reconfigure)
-        if [ -f "$folder/mdlm-found" ] && [ "$(head -n 1 <<<"$found")" != "$(head -n 1 "$folder/mdlm-found")" ]; then how=(--wipe); fi
+        if [ -f "$folder/mdlm-found" ] && [ "$(head -n 1 <<<"$found")" != "$(head -n 1 "$folder/mdlm-found")" ]; then
+            how=(--wipe)
+        fi
         rm -f "$folder/mdlm-found"
         [ "${how[*]}" = --wipe ] || meson configure "$folder" --clearcache >/dev/null || return 1
     else

@@ -588,13 +588,15 @@ MDLM_API mdlm_status mdlm_context_info(const mdlm_context *context, char *buf, s
    context leave none here. */
 MDLM_API mdlm_status mdlm_context_last_error(const mdlm_context *context, char *buf, size_t cap,
                                              size_t *out_len);
-/* Returns when everything enqueued is done, and reports its errors. At once on CPU and reference. */
+/* Returns when everything enqueued is done, and reports its errors. At once on CPU and
+   reference. */
 MDLM_API mdlm_status mdlm_context_synchronize(mdlm_context *context);
 /* Device memory for languages without the device's runtime: bytes > 0, aligned to 256; free with
    the same bytes. On a device with streams free waits for what is enqueued. */
 MDLM_API mdlm_status mdlm_context_alloc(mdlm_context *context, size_t bytes, void **out);
 MDLM_API mdlm_status mdlm_context_free(mdlm_context *context, void *memory, size_t bytes);
-/* Copies bytes between host and device memory in either direction; done on return. 0 bytes allowed. */
+/* Copies bytes between host and device memory in either direction; done on return. 0 bytes
+   allowed. */
 MDLM_API mdlm_status mdlm_context_copy(mdlm_context *context, void *destination, const void *source,
                                        size_t bytes);
 
@@ -676,7 +678,8 @@ MDLM_API void mdlm_block_destroy(mdlm_block *block);
    storages are used, so one from JSON or for other bounds will do (NULL = the config's settings or
    memory_budget). Again with another shape or plan: parameters and gradients stay. STATE while
    tapes exist, BUDGET past max_bytes (the text says the peak), MEMORY; after a failure the
-   reservation is what it was before. */
+   reservation is what it was before. On a device with streams this and destroying wait for what is
+   enqueued before they free. */
 MDLM_API mdlm_status mdlm_block_reserve(mdlm_block *block, const mdlm_shape *shape,
                                         const mdlm_plan *plan);
 /* Memory of the reservation; STATE before the first. */
@@ -690,27 +693,27 @@ parameters, their shapes and their places from mdlm_block_create on.
 A block has these parameters, in this order: those of its first layer, of the next, ..., of the
 final norm. L counts from the model's first layer, layer_offset included. h = hidden_size,
 d = kv_channels, a = num_attention_heads, g = num_query_groups, f = ffn_hidden_size, F = 2f when
-gated (swiglu, geglu: gate first, then up), else f. split: over ranks, along that dimension.
+gated (swiglu, geglu: gate first, then up), else f. dim: which one is split over ranks.
 
-    name                                         full shape      split  there with
-    layers.L.input_layernorm.weight              [h]             -      always
-    layers.L.input_layernorm.bias                [h]             -      LayerNorm
-    layers.L.self_attention.linear_qkv.weight    [(a + 2g)d, h]  0      always
-    layers.L.self_attention.linear_qkv.bias      [(a + 2g)d]     0      add_bias_linear | _qkv_bias
-    layers.L.self_attention.q_layernorm.weight   [d]             -      qk_layernorm
-    layers.L.self_attention.q_layernorm.bias     [d]             -      qk_layernorm, LayerNorm
-    layers.L.self_attention.k_layernorm.weight   [d]             -      qk_layernorm
-    layers.L.self_attention.k_layernorm.bias     [d]             -      qk_layernorm, LayerNorm
-    layers.L.self_attention.linear_proj.weight   [h, ad]         1      always
-    layers.L.self_attention.linear_proj.bias     [h]             -      add_bias_linear
-    layers.L.pre_mlp_layernorm.weight            [h]             -      always
-    layers.L.pre_mlp_layernorm.bias              [h]             -      LayerNorm
-    layers.L.mlp.linear_fc1.weight               [F, h]          0      always
-    layers.L.mlp.linear_fc1.bias                 [F]             0      add_bias_linear
-    layers.L.mlp.linear_fc2.weight               [h, f]          1      always
-    layers.L.mlp.linear_fc2.bias                 [h]             -      add_bias_linear
-    final_layernorm.weight                       [h]             -      final_layernorm
-    final_layernorm.bias                         [h]             -      final_layernorm, LayerNorm
+    name                                        full shape      dim  there with
+    layers.L.input_layernorm.weight             [h]             -    always
+    layers.L.input_layernorm.bias               [h]             -    LayerNorm
+    layers.L.self_attention.linear_qkv.weight   [(a + 2g)d, h]  0    always
+    layers.L.self_attention.linear_qkv.bias     [(a + 2g)d]     0    add_bias_linear or add_qkv_bias
+    layers.L.self_attention.q_layernorm.weight  [d]             -    qk_layernorm
+    layers.L.self_attention.q_layernorm.bias    [d]             -    qk_layernorm, LayerNorm
+    layers.L.self_attention.k_layernorm.weight  [d]             -    qk_layernorm
+    layers.L.self_attention.k_layernorm.bias    [d]             -    qk_layernorm, LayerNorm
+    layers.L.self_attention.linear_proj.weight  [h, ad]         1    always
+    layers.L.self_attention.linear_proj.bias    [h]             -    add_bias_linear
+    layers.L.pre_mlp_layernorm.weight           [h]             -    always
+    layers.L.pre_mlp_layernorm.bias             [h]             -    LayerNorm
+    layers.L.mlp.linear_fc1.weight              [F, h]          0    always
+    layers.L.mlp.linear_fc1.bias                [F]             0    add_bias_linear
+    layers.L.mlp.linear_fc2.weight              [h, f]          1    always
+    layers.L.mlp.linear_fc2.bias                [h]             -    add_bias_linear
+    final_layernorm.weight                      [h]             -    final_layernorm
+    final_layernorm.bias                        [h]             -    final_layernorm, LayerNorm
 
 A linear computes x weight^T + bias: its weight is [outputs, inputs]. Rows of linear_qkv stand group
 by group: the a/g query heads of the group, its key, its value.
@@ -768,7 +771,8 @@ MDLM_API mdlm_status mdlm_params_data(mdlm_block *block, void **params, size_t *
    (STATE): flat buffers laid out as mdlm_param_info says, at least as large as mdlm_params_data
    says, aligned to 64, alive as long as the block or until other memory is bound. NULL with 0 bytes
    = leave that one. Values are taken as they are: parameters count as changed, gradients are not
-   zeroed. A flat buffer of the library's in which nothing stands any more is freed at once. */
+   zeroed. A flat buffer of the library's in which nothing stands any more is freed at once, behind
+   what is enqueued. */
 MDLM_API mdlm_status mdlm_params_bind(mdlm_block *block, void *params, size_t params_bytes,
                                       void *grads, size_t grads_bytes);
 /* The same for one parameter, aligned to 64; NULL = leave that one. */
@@ -777,14 +781,15 @@ MDLM_API mdlm_status mdlm_param_bind(mdlm_block *block, int64_t index, void *par
    NULL. STATE before reserve or bind. Say mdlm_params_changed after writing through them. */
 MDLM_API mdlm_status mdlm_param_data(mdlm_block *block, int64_t index, void **param, void **grad);
 /* Initial values: weights normal (init_method_std, output_init_std), biases 0, norms 1. Depends on
-   seed, names and shapes only. */
+   seed, names and shapes only. Done on return. */
 MDLM_API mdlm_status mdlm_params_init(mdlm_block *block, uint64_t seed);
 /* Writes (reads) a box of a parameter from (to) host memory, in coordinates of the full tensor, or
    of a part of it: "q", "k", "v" of linear_qkv, "gate", "up" of a gated linear_fc1 (NULL = the
    whole). start and count have ndim entries (NULL = all of it). host holds the product of the
    counts in dtype (converted, rounding to nearest even), bytes is its size and must be exact. A
    rank takes (fills in) what it has of the box and ignores (leaves as it was) the rest, so the same
-   call on every rank loads from (stores to) full tensors. */
+   call on every rank loads from (stores to) full tensors. In stream order, and done on return, as
+   are all functions below that touch host memory. */
 MDLM_API mdlm_status mdlm_param_write(mdlm_block *block, int64_t index, const char *part,
                                       const int64_t *start, const int64_t *count, mdlm_dtype dtype,
                                       const void *host, size_t bytes);
@@ -827,7 +832,7 @@ MDLM_API mdlm_status mdlm_params_changed(mdlm_block *block);
 /* Sets all gradients to 0: for each step, unless its first backward has overwrite_grads. Not needed
    for the first of all when the gradients are the library's own, which are 0 when reserve has made
    them; bound ones are what you left there. After a backward that failed, this or overwrite_grads
-   is needed (STATE). STATE while a gradient has no memory. */
+   is needed (STATE). STATE while a gradient has no memory. Enqueued. */
 MDLM_API mdlm_status mdlm_params_zero_grads(mdlm_block *block);
 
 /* -------------------------------------------------------------------------------- batch, tape */
@@ -947,7 +952,8 @@ MDLM_API mdlm_status mdlm_backward_options_init(mdlm_backward_options *options, 
    failure inside the tape is empty and the gradients are dirty.
 
    Enqueued: dy is read, dx and the gradients are written in the order of the context's stream; dy
-   and dx are borrowed until the backward is done there. The tape may run the next forward at once. */
+   and dx are borrowed until the backward is done there. The tape may run the next forward
+   at once. */
 MDLM_API mdlm_status mdlm_block_backward(mdlm_block *block, mdlm_tape *tape,
                                          const mdlm_backward_options *options, const void *dy,
                                          void *dx);
@@ -1171,7 +1177,10 @@ nothing has changed and all can go on. A rank that never comes, because its bloc
 context BUSY, can only be waited for. After a failure inside a call the group is aborted: every rank
 gets COMM, in that call or its next, and only destroying is left. A rank that is silent for
 comm_timeout_ms, or is cancelled after anything ran, is such a failure; one that is cancelled before
-is refused like one with a wrong argument, but waits a second at most for the others to hear it. */
+is refused like one with a wrong argument, but waits a second at most for the others to hear it.
+What ranks compare travels in host memory (through comm, or host_comm beside a comm for device
+memory), or, without either, in small device buffers that the call waits for. While the context's
+stream is being captured into a graph nothing is compared. */
 
 /* A communicator of yours. Every function is called on the thread that called the library, on all
    ranks in the same order, never two at once. count = elements of one rank's part: all_reduce works

@@ -53,7 +53,9 @@ mdlm_status mdlm_comm_create(const mdlm_comm_table *table, mdlm_comm **out) {
         not_null(reinterpret_cast<const void *>(t.all_reduce), "table.all_reduce");
         not_null(reinterpret_cast<const void *>(t.all_gather), "table.all_gather");
         not_null(reinterpret_cast<const void *>(t.reduce_scatter), "table.reduce_scatter");
-        *out = std::make_unique<mdlm_comm>(make_table_comm(t)).release();
+        auto handle = std::make_unique<mdlm_comm>(nullptr);  // before there is what a failure would destroy
+        handle->comm = make_table_comm(t);
+        *out = handle.release();
     });
 }
 

@@ -126,7 +126,7 @@ std::string following(Words &words, const table::Field *field) {
     if (word == nullptr) fail(MDLM_ERROR_CONFIG, "%s: expected a value, seen the end", words.argv[words.next - 1]);
     std::string value = word;
     ++words.next;
-    if (field != nullptr && field->kind == table::Kind::modules)
+    if (field != nullptr && field->kind == table::FieldType::modules)
         while (words.peek() != nullptr && words.peek()[0] != '-') value += std::string(" ") + words.argv[words.next++];
     return value;
 }
@@ -166,14 +166,14 @@ bool take_flag(mdlm_config &config, Words &words) {
     const table::Field *field = field_of_flag(flag->name);
     if (field == nullptr && flag->name.starts_with("no-")) {
         field = field_of_flag(flag->name.substr(3));
-        if (field == nullptr || field->kind != table::Kind::boolean || flag->has_value) return false;
+        if (field == nullptr || field->kind != table::FieldType::boolean || flag->has_value) return false;
         ++words.next;
         table::parse(config, *field, "false");
         return true;
     }
     if (field == nullptr) return false;
     ++words.next;
-    if (field->kind == table::Kind::boolean)
+    if (field->kind == table::FieldType::boolean)
         table::parse(config, *field, boolean_value(words, *flag) ? "true" : "false");
     else table::parse(config, *field, value(field));
     // Megatron has no other flag for it.

@@ -43,11 +43,11 @@ public:
 
     // At most what an error line holds: the last reasons are counted instead of cut.
     std::string joined() const {
-        constexpr size_t room = 511, tail = sizeof("; and 99 more") - 1;
+        constexpr size_t capacity = 511, tail = sizeof("; and 99 more") - 1;
         std::string all;
         for (size_t i = 0; i < lines.size(); ++i) {
             const size_t after = all.size() + lines[i].size() + (i == 0 ? 0 : 2);
-            if (i > 0 && after + (i + 1 < lines.size() ? tail : 0) > room)
+            if (i > 0 && after + (i + 1 < lines.size() ? tail : 0) > capacity)
                 return all + "; and " + std::to_string(lines.size() - i) + " more";
             all += (i == 0 ? "" : "; ") + lines[i];
         }
@@ -205,10 +205,10 @@ private:
 
 // The bytes of all parameters in the widest type, so that no size of the model itself can overflow later.
 int64_t parameter_bytes(const mdlm_config &c, int64_t groups, int64_t d, int64_t ffn) {
-    const int64_t columns =
-        add(mul(2 * (c.num_attention_heads + groups), d), mul(3, ffn));  // qkv and proj, gate and up and fc2
-    const int64_t per_layer =
-        add(mul(columns, c.hidden_size + 1), add(mul(4, d), 8 * c.hidden_size));  // + 1: biases; the rest: norms
+    // qkv and proj, gate and up and fc2.
+    const int64_t columns = add(mul(2 * (c.num_attention_heads + groups), d), mul(3, ffn));
+    // + 1 is for biases, the rest for norms.
+    const int64_t per_layer = add(mul(columns, c.hidden_size + 1), add(mul(4, d), 8 * c.hidden_size));
     return mul(mul(per_layer, c.num_layers + 1), 8);
 }
 

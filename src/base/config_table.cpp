@@ -56,28 +56,30 @@ constexpr Field integer(const char *key, size_t offset, Part part, int64_t low, 
     static_assert(std::is_same_v<Member, int64_t> || std::is_same_v<Member, int32_t>);
     constexpr bool wide = sizeof(Member) == 8;
     constexpr int64_t most = std::numeric_limits<Member>::max();
-    return {key, wide ? Kind::int64 : Kind::int32, offset, {.low = low, .high = high < most ? high : most}, {}, part};
+    return {key,    wide ? FieldType::int64 : FieldType::int32,
+            offset, {.low = low, .high = high < most ? high : most},
+            {},     part};
 }
 template <class Member>
 constexpr Field bytes(const char *key, size_t offset, Part part) {
     static_assert(std::is_same_v<Member, int64_t>);
-    return {key, Kind::bytes, offset, {.low = 0, .high = none}, {}, part};
+    return {key, FieldType::bytes, offset, {.low = 0, .high = none}, {}, part};
 }
 template <class Member>
 constexpr Field real(const char *key, size_t offset, Part part, Range range, const char *flag = nullptr) {
     static_assert(std::is_same_v<Member, double>);
-    return {key, Kind::real, offset, range, {}, part, flag};
+    return {key, FieldType::real, offset, range, {}, part, flag};
 }
 template <class Member>
 constexpr Field boolean(const char *key, size_t offset, Part part, const char *flag = nullptr) {
     static_assert(std::is_same_v<Member, int32_t>);
-    return {key, Kind::boolean, offset, {}, {}, part, flag};
+    return {key, FieldType::boolean, offset, {}, {}, part, flag};
 }
 template <class Member>
 constexpr Field named(const char *key, size_t offset, Part part, std::span<const Name> names) {
     constexpr bool bits = std::is_same_v<Member, uint32_t>;
     static_assert(bits || std::is_same_v<Member, int32_t>);
-    return {key, bits ? Kind::modules : Kind::enumeration, offset, {}, names, part};
+    return {key, bits ? FieldType::modules : FieldType::enumeration, offset, {}, names, part};
 }
 
 constexpr Range more_than(double low) { return {.real_low = low, .real_high = infinite, .low_open = true}; }
@@ -151,7 +153,8 @@ const Field *find(std::string_view key) {
 }
 
 bool is_default(const mdlm_config &config, const Field &field) {
-    const size_t bytes = field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::real ? 8 : 4;
+    const size_t bytes =
+        field.kind == FieldType::int64 || field.kind == FieldType::bytes || field.kind == FieldType::real ? 8 : 4;
     const mdlm_config initial = defaults<mdlm_config>();
     return std::memcmp(reinterpret_cast<const char *>(&config) + field.offset,
                        reinterpret_cast<const char *>(&initial) + field.offset, bytes) == 0;

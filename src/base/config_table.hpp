@@ -13,7 +13,15 @@
 
 namespace mdlm::table {
 
-enum class Kind { int64, bytes, int32, boolean, real, enumeration, modules };  // bytes: an int64, as text also "40GiB"
+enum class FieldType {
+    int64,
+    bytes,
+    int32,
+    boolean,
+    real,
+    enumeration,
+    modules
+};  // bytes: an int64, as text also "40GiB"
 
 // A name of an enumeration's value. The first name of a value is the one that is written; the others are read too.
 struct Name {
@@ -30,7 +38,7 @@ struct Range {
 
 struct Field {
     const char *key;
-    Kind kind;
+    FieldType kind;
     size_t offset;
     Range range;
     std::span<const Name> names;

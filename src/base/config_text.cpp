@@ -29,8 +29,9 @@ void store(mdlm_config &config, const Field &field, T value) {
 
 // Any kind but a real number.
 int64_t whole(const mdlm_config &config, const Field &field) {
-    if (field.kind == Kind::int64 || field.kind == Kind::bytes) return load<int64_t>(config, field);
-    return field.kind == Kind::modules ? int64_t{load<uint32_t>(config, field)} : int64_t{load<int32_t>(config, field)};
+    if (field.kind == FieldType::int64 || field.kind == FieldType::bytes) return load<int64_t>(config, field);
+    return field.kind == FieldType::modules ? int64_t{load<uint32_t>(config, field)}
+                                            : int64_t{load<int32_t>(config, field)};
 }
 
 template <class T>
@@ -75,26 +76,26 @@ int64_t known_bits(const Field &field) {
 std::string expected(const Field &field, bool with_numbers) {
     const Range &r = field.range;
     switch (field.kind) {
-    case Kind::int64:
-    case Kind::int32: {
+    case FieldType::int64:
+    case FieldType::int32: {
         const int64_t most =
-            field.kind == Kind::int64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
+            field.kind == FieldType::int64 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
         return r.high == most ? "an integer >= " + number(r.low)
                               : "an integer in " + number(r.low) + " .. " + number(r.high);
     }
-    case Kind::bytes:
+    case FieldType::bytes:
         return with_numbers ? "bytes >= 0" : "bytes >= 0, a number alone or with KB, KiB, MB, MiB, GB, GiB, TB or TiB";
-    case Kind::real:
+    case FieldType::real:
         if (std::isinf(r.real_high)) return (r.low_open ? "a number > " : "a number >= ") + number(r.real_low);
         return std::string("a number in ") + (r.low_open ? "(" : "[") + number(r.real_low) + ", " +
                number(r.real_high) + (r.high_open ? ")" : "]");
-    case Kind::boolean: return with_numbers ? "0 or 1" : "true or false";
-    case Kind::enumeration:
-    case Kind::modules: break;
+    case FieldType::boolean: return with_numbers ? "0 or 1" : "true or false";
+    case FieldType::enumeration:
+    case FieldType::modules: break;
     }
-    std::string list = field.kind == Kind::enumeration ? "one of "
-                       : with_numbers                  ? "bits of "
-                                                       : "default, or some joined by commas or blanks of ";
+    std::string list = field.kind == FieldType::enumeration ? "one of "
+                       : with_numbers                       ? "bits of "
+                                                            : "default, or some joined by commas or blanks of ";
     const char *between = "";
     for (const Name &name : field.names) {
         if (named(field, name.value) != &name) continue;  // another spelling
@@ -157,43 +158,43 @@ bool parse_modules(const Field &field, std::string_view text, uint32_t &bits, st
 // False when the text is no value of that kind. The range is checked elsewhere.
 bool read_value(mdlm_config &config, const Field &field, std::string_view text) {
     switch (field.kind) {
-    case Kind::int64: {
+    case FieldType::int64: {
         int64_t value = 0;
         if (!read(text, value)) return false;
         store(config, field, value);
         return true;
     }
-    case Kind::bytes: {
+    case FieldType::bytes: {
         int64_t value = 0;
         if (!read_bytes(text, value)) return false;
         store(config, field, value);
         return true;
     }
-    case Kind::int32: {
+    case FieldType::int32: {
         int32_t value = 0;
         if (!read(text, value)) return false;
         store(config, field, value);
         return true;
     }
-    case Kind::real: {
+    case FieldType::real: {
         double value = 0;
         if (!read(text, value)) return false;
         store(config, field, value);
         return true;
     }
-    case Kind::boolean: {
+    case FieldType::boolean: {
         const std::optional<bool> value = boolean_of(text);
         if (!value.has_value()) return false;
         store(config, field, int32_t{*value});
         return true;
     }
-    case Kind::enumeration: {
+    case FieldType::enumeration: {
         const Name *name = named(field, text);
         if (name == nullptr) return false;
         store(config, field, name->value);
         return true;
     }
-    case Kind::modules: {
+    case FieldType::modules: {
         uint32_t bits = 0;
         if (!parse_modules(field, text, bits)) return false;
         store(config, field, bits);
@@ -206,20 +207,21 @@ bool read_value(mdlm_config &config, const Field &field, std::string_view text) 
 }  // namespace
 
 bool has_text(const mdlm_config &config, const Field &field) {
-    if (field.kind == Kind::real) return true;
+    if (field.kind == FieldType::real) return true;
     const int64_t value = whole(config, field);
-    if (field.kind == Kind::boolean) return value == 0 || value == 1;
-    if (field.kind == Kind::enumeration) return named(field, value) != nullptr;
-    return field.kind != Kind::modules || (value & ~known_bits(field)) == 0;
+    if (field.kind == FieldType::boolean) return value == 0 || value == 1;
+    if (field.kind == FieldType::enumeration) return named(field, value) != nullptr;
+    return field.kind != FieldType::modules || (value & ~known_bits(field)) == 0;
 }
 
 std::string text(const mdlm_config &config, const Field &field) {
-    if (field.kind == Kind::real) return number(load<double>(config, field));
+    if (field.kind == FieldType::real) return number(load<double>(config, field));
     const int64_t value = whole(config, field);
-    if (!has_text(config, field) || field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::int32)
+    if (!has_text(config, field) || field.kind == FieldType::int64 || field.kind == FieldType::bytes ||
+        field.kind == FieldType::int32)
         return number(value);
-    if (field.kind == Kind::boolean) return value != 0 ? "true" : "false";
-    if (field.kind == Kind::enumeration) return named(field, value)->text;
+    if (field.kind == FieldType::boolean) return value != 0 ? "true" : "false";
+    if (field.kind == FieldType::enumeration) return named(field, value)->text;
     if (value == 0) return "default";
     std::string list;
     for (const Name &name : field.names)
@@ -230,11 +232,11 @@ std::string text(const mdlm_config &config, const Field &field) {
 std::string out_of_range(const mdlm_config &config, const Field &field) {
     bool inside = has_text(config, field);
     const Range &r = field.range;
-    if (field.kind == Kind::real) {
+    if (field.kind == FieldType::real) {
         const double v = load<double>(config, field);  // comparisons with NaN are false
         inside = std::isfinite(v) && (r.low_open ? v > r.real_low : v >= r.real_low) &&
                  (r.high_open ? v < r.real_high : v <= r.real_high);
-    } else if (field.kind == Kind::int64 || field.kind == Kind::bytes || field.kind == Kind::int32) {
+    } else if (field.kind == FieldType::int64 || field.kind == FieldType::bytes || field.kind == FieldType::int32) {
         const int64_t v = whole(config, field);
         inside = v >= r.low && v <= r.high;
         if (!inside && is_default(config, field)) return field.key + (" is not set: expected " + expected(field, true));
@@ -252,7 +254,7 @@ void parse(mdlm_config &config, const Field &field, std::string_view value) {
     mdlm_config next = config;
     std::string_view unknown;
     uint32_t bits = 0;
-    if (field.kind == Kind::modules && !parse_modules(field, value, bits, &unknown) && !unknown.empty())
+    if (field.kind == FieldType::modules && !parse_modules(field, value, bits, &unknown) && !unknown.empty())
         fail(MDLM_ERROR_CONFIG, "%s: no module is called \"%.*s\": expected %s", field.key,
              static_cast<int>(std::min<size_t>(unknown.size(), 80)), unknown.data(), expected(field, false).c_str());
     if (!read_value(next, field, value) || (!out_of_range(next, field).empty() && !is_default(next, field)))

@@ -18,7 +18,7 @@ public:
     // running tasks. body must not throw. Allocates nothing. Fails where a caller's pool did not do that; body was then
     // called for no wrong number.
     template <class Body>
-    void each(int64_t count, Body &&body) {
+    void parallel_for(int64_t count, Body &&body) {
         using B = std::remove_reference_t<Body>;
         run(
             count, [](void *b, int64_t i, int32_t w) { (*static_cast<B *>(b))(i, w); },
@@ -32,7 +32,7 @@ protected:
 // threads = 0: as many as this process may use. Throws Error(MDLM_ERROR_THREAD) when one cannot be made; none is left
 // behind then.
 std::unique_ptr<Pool> make_own_pool(int32_t threads);
-// Believes nothing: a task with a wrong number is not run, and each() then fails with CALLBACK.
+// Believes nothing: a task with a wrong number is not run, and parallel_for() then fails with CALLBACK.
 std::unique_ptr<Pool> make_caller_pool(const mdlm_threadpool &pool);
 
 }  // namespace mdlm

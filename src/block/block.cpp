@@ -7,7 +7,6 @@
 #include "base/float_environment.hpp"
 #include "base/sizes.hpp"
 #include "base/structs.hpp"
-#include "block/remarks.hpp"
 #include "block/reservation.hpp"
 #include "block/rotary.hpp"
 
@@ -81,27 +80,6 @@ void Block::none_in_flight(const char *what) const {
     if (reservation_ != nullptr && reservation_->in_flight > 0)
         fail(MDLM_ERROR_STATE, "%s: %lld tapes are between forward and backward: expected none", what,
              (long long)reservation_->in_flight);
-}
-
-void Block::bind(void *params, size_t params_bytes, void *grads, size_t grads_bytes) {
-    none_in_flight("bind");
-    params_.bind(engine_, params, params_bytes, grads, grads_bytes);
-}
-
-void Block::bind_one(int64_t index, void *param, void *grad) {
-    none_in_flight("bind");
-    params_.bind_one(engine_, index, param, grad);
-}
-
-void Block::set_requires_grad(int64_t index, bool on) {
-    if (reservation_ != nullptr) fail(MDLM_ERROR_STATE, "requires_grad: expected to be set before mdlm_block_reserve");
-    params_.set_requires_grad(index, on);
-}
-
-void Block::init_params(uint64_t seed) {
-    const std::string remark = engine_.log.listens() ? remark_on_initial_values(config_) : "";
-    params_.init(*engine_.device, seed);
-    if (!remark.empty()) engine_.log.say(remark.c_str());
 }
 
 void Block::prepare(const mdlm_batch &batch) {
@@ -218,7 +196,7 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
     Counts counts;
     engine_.group.run([&] {
         Runner runner(engine_, *r.plan, f, counts);
-        for (const Entry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
+        for (const PlanEntry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
     });
     ++forwards_;
     engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(counts.high_water_bytes));
@@ -279,9 +257,9 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
 
 void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backward_options &options) {
     Runner runner(engine_, *r.plan, f, tape.counts);
-    for (const Entry &e : r.plan->backward) {
+    for (const PlanEntry &e : r.plan->backward) {
         runner.run(e);
-        if (e.kind != Entry::Kind::backward || options.grad_ready == nullptr) continue;
+        if (e.kind != PlanEntry::Kind::backward || options.grad_ready == nullptr) continue;
         const auto &trains = r.plan->input.trains[e.item];
         if (std::count(trains.begin(), trains.end(), 1) == 0) continue;
         char before[512];
@@ -296,36 +274,6 @@ void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backwa
                  (long long)e.item, status, mdlm_status_name(status), last_error()[0] != 0 ? " " : "", last_error());
         set_last_error(before);
     }
-}
-
-void Block::gather(const char *call, int64_t index, Find find, const void *with, mdlm_dtype dtype, void *host,
-                   size_t bytes) {
-    Statement statement(call);
-    std::vector<char> mine, all;
-    const ParamEntry *p = nullptr;
-    Params::Elements own;
-    engine_.cancellation.begin(call);
-    engine_.group.together(statement, [&] {
-        engine_.cancellation.check("at its start");
-        if (dtype < MDLM_DTYPE_F32 || dtype > MDLM_DTYPE_F64)
-            fail(MDLM_ERROR_ARGUMENT, "dtype = %d: expected one of MDLM_DTYPE", dtype);
-        if (host == nullptr) fail(MDLM_ERROR_ARGUMENT, "host is NULL");
-        p = &params_.whole(index, static_cast<DType>(dtype), bytes);
-        own = find(with, statement);
-        const auto part = static_cast<size_t>(mul(p->elements, size_of(own.type)));
-        mine.resize(part);
-        all.resize(part * static_cast<size_t>(p->spec->partition_dim < 0 ? 1 : engine_.group.size()));
-        statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM,
-                      reservation_ != nullptr ? reservation_->number : 0);
-        statement.say("index", MDLM_ERROR_COMM, index);
-        statement.say("elements", MDLM_ERROR_COMM, p->elements);
-    });
-    engine_.group.run([&] {
-        engine_.device->copy(mine.data(), own.at, mine.size());
-        if (p->spec->partition_dim < 0) all.swap(mine);
-        else engine_.group.all_gather(mine.data(), all.data(), p->elements, own.type);
-    });
-    params_.join_parts(*p, own.type, all.data(), static_cast<DType>(dtype), host);
 }
 
 }  // namespace mdlm

@@ -43,7 +43,7 @@ void Runner::may_be_cancelled(const char *op, int64_t item) {
 
 // Runs what the plan moves, and tells of it.
 template <class F>
-void Runner::observed(const Entry &e, const char *op, int32_t v, int64_t bytes, F &&move) {
+void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t bytes, F &&move) {
     may_be_cancelled(op, e.item);
     if (observer_.call == nullptr) return move();
     const Clock::time_point begin = Clock::now();
@@ -52,8 +52,8 @@ void Runner::observed(const Entry &e, const char *op, int32_t v, int64_t bytes, 
     event.op = op;
     event.tensor = e.schedule->layer->program->buffers[e.schedule->values[v].buffer].name.c_str();
     event.layer = f_.layer_offset + e.item;
-    event.phase = e.kind == Entry::Kind::from_host || e.kind == Entry::Kind::gather_input ? MDLM_PHASE_BACKWARD
-                                                                                          : MDLM_PHASE_FORWARD;
+    event.phase = e.kind == PlanEntry::Kind::from_host || e.kind == PlanEntry::Kind::gather_input ? MDLM_PHASE_BACKWARD
+                                                                                                  : MDLM_PHASE_FORWARD;
     event.work = MDLM_WORK_TRANSFER;
     event.bytes = static_cast<uint64_t>(2 * bytes);
     tell(event, begin);
@@ -69,7 +69,7 @@ char *Runner::address(const Place &p) const {
     }
 }
 
-char *Runner::address(const Entry &e, int32_t v) const {
+char *Runner::address(const PlanEntry &e, int32_t v) const {
     const auto placed = [&](const Place &p, const void *callers) {
         return p.kind == Place::Kind::caller ? static_cast<char *>(const_cast<void *>(callers)) : address(p);
     };
@@ -82,14 +82,14 @@ char *Runner::address(const Entry &e, int32_t v) const {
     case Home::scratch:
     case Home::staged: break;
     }
-    const Spot &spot = e.layout->spots[v];
-    const Place &base = spot.where == Spot::Where::frame  ? e.frame
-                        : spot.where == Spot::Where::slab ? e.slab
-                                                          : e.staging;
-    return address(base) + spot.offset;
+    const ValuePlace &place = e.layout->places[v];
+    const Place &base = place.where == ValuePlace::Where::frame  ? e.frame
+                        : place.where == ValuePlace::Where::slab ? e.slab
+                                                                 : e.staging;
+    return address(base) + place.offset;
 }
 
-int64_t Runner::bytes_of(const Entry &e, int32_t v) const {
+int64_t Runner::bytes_of(const PlanEntry &e, int32_t v) const {
     const BufferId b = e.schedule->values[v].buffer;
     return b == no_buffer ? e.schedule->values[v].bytes
                           : rounded(e.schedule->layer->buffers[b].bytes(f_.state.extent()));
@@ -105,24 +105,24 @@ void Runner::touch(const char *at, int64_t bytes) {
     if (f_.shared != nullptr) used(f_.shared, plan_.shared_bytes(), plan_.own_bytes());
 }
 
-void Runner::run(const Entry &e) {
+void Runner::run(const PlanEntry &e) {
     switch (e.kind) {
-    case Entry::Kind::copy_input: {
+    case PlanEntry::Kind::copy_input: {
         const int64_t bytes = input_of(e).bytes(f_.state.extent());
         return observed(e, "copy_input", e.schedule->x, bytes,
                         [&] { engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(bytes)); });
     }
-    case Entry::Kind::to_host: return transfer(e, true);
-    case Entry::Kind::from_host: return transfer(e, false);
-    case Entry::Kind::shard_input:
-    case Entry::Kind::gather_input: {
+    case PlanEntry::Kind::to_host: return transfer(e, true);
+    case PlanEntry::Kind::from_host: return transfer(e, false);
+    case PlanEntry::Kind::shard_input:
+    case PlanEntry::Kind::gather_input: {
         const Buffer &x = input_of(e);
         const int64_t t = engine_.group.size(), bytes = x.bytes(f_.state.extent());
         const int64_t share = ceil_div(bytes / size_of(x.dtype), t) * size_of(x.dtype),
                       begin = share * engine_.group.rank();
         char *frame = address(e.frame);
         touch(frame, rounded(share));
-        if (e.kind == Entry::Kind::gather_input) {
+        if (e.kind == PlanEntry::Kind::gather_input) {
             touch(address(e.x), rounded(share * t));
             counts_.replayed_collectives += 1, counts_.replayed_collective_bytes += static_cast<uint64_t>(share * t);
             return observed(e, "gather_input", e.schedule->x, bytes,
@@ -135,20 +135,20 @@ void Runner::run(const Entry &e) {
                      [&] { engine_.device->copy(frame, address(e, e.schedule->x) + begin, static_cast<size_t>(own)); });
         return;
     }
-    case Entry::Kind::forward:
-    case Entry::Kind::backward: break;
+    case PlanEntry::Kind::forward:
+    case PlanEntry::Kind::backward: break;
     }
-    run_steps(e);
-    if (e.kind == Entry::Kind::forward && !e.replay) count_saved(e);
+    run_ops(e);
+    if (e.kind == PlanEntry::Kind::forward && !e.replay) count_saved(e);
 }
 
-void Runner::run_steps(const Entry &e) {
+void Runner::run_ops(const PlanEntry &e) {
     f_.state.layer = static_cast<uint32_t>(f_.layer_offset + e.item);
     f_.state.params = f_.params->data_of(e.item);
     f_.state.grads = f_.params->grads_of(e.item);
     const Extent extent = f_.state.extent();
     std::array<void *, most_operands> in{}, out{};
-    for (const Step &s : e.kind == Entry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
+    for (const ScheduledOp &s : e.kind == PlanEntry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
         const Op &op = e.schedule->op(s);
         may_be_cancelled(op.name(), e.item);
         const auto resolve = [&](const std::vector<int32_t> &values, std::array<void *, most_operands> &to) {
@@ -206,23 +206,23 @@ void Runner::count(const Cost &cost, bool replay, bool backward) {
     }
 }
 
-const Buffer &Runner::input_of(const Entry &e) const {
+const Buffer &Runner::input_of(const PlanEntry &e) const {
     return e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer];
 }
 
-void Runner::count_saved(const Entry &e) {
+void Runner::count_saved(const PlanEntry &e) {
     if (e.x.kind == Place::Kind::stack) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, e.schedule->x));
     for (int32_t v : e.schedule->saved)
         if (e.schedule->values[v].home == Home::frame) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, v));
 }
 
-void Runner::transfer(const Entry &e, bool to_host) {
+void Runner::transfer(const PlanEntry &e, bool to_host) {
     const auto move = [&](int32_t v) {
-        const Spot &spot = e.layout->spots[v];
-        if (spot.where != Spot::Where::staged) return;
+        const ValuePlace &place = e.layout->places[v];
+        if (place.where != ValuePlace::Where::staged) return;
         const auto bytes =
             static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[v].buffer].bytes(f_.state.extent()));
-        char *device = address(e.staging) + spot.offset, *host = f_.host + e.host + spot.offset;
+        char *device = address(e.staging) + place.offset, *host = f_.host + e.host + place.offset;
         touch(device, rounded(static_cast<int64_t>(bytes)));
         observed(e, to_host ? "to_host" : "from_host", v, static_cast<int64_t>(bytes), [&] {
             to_host ? engine_.device->copy(host, device, bytes) : engine_.device->copy(device, host, bytes);

@@ -38,21 +38,21 @@ public:
     Runner(Engine &engine, const BlockPlan &plan, Frame &frame, Counts &counts)
         : engine_(engine), observer_(engine.observer), plan_(plan), f_(frame), counts_(counts),
           asked_(engine.group.size() == 1) {}
-    void run(const Entry &entry);
+    void run(const PlanEntry &entry);
 
 private:
     char *address(const Place &place) const;
-    char *address(const Entry &entry, int32_t value) const;
-    void run_steps(const Entry &entry);
-    void transfer(const Entry &entry, bool to_host);
-    void count_saved(const Entry &entry);
+    char *address(const PlanEntry &entry, int32_t value) const;
+    void run_ops(const PlanEntry &entry);
+    void transfer(const PlanEntry &entry, bool to_host);
+    void count_saved(const PlanEntry &entry);
     void count(const Cost &cost, bool replay, bool backward);
-    const Buffer &input_of(const Entry &entry) const;
+    const Buffer &input_of(const PlanEntry &entry) const;
     void touch(const char *at, int64_t bytes);
-    int64_t bytes_of(const Entry &entry, int32_t value) const;
+    int64_t bytes_of(const PlanEntry &entry, int32_t value) const;
     void may_be_cancelled(const char *op, int64_t item);
     template <class F>
-    void observed(const Entry &entry, const char *op, int32_t value, int64_t bytes, F &&move);
+    void observed(const PlanEntry &entry, const char *op, int32_t value, int64_t bytes, F &&move);
     void tell(mdlm_op_event event, std::chrono::steady_clock::time_point begin) const;
 
     Engine &engine_;

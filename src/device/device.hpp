@@ -37,8 +37,8 @@ struct KernelSize {
 struct Traits {
     mdlm_device_kind kind = MDLM_DEVICE_CPU;
     int32_t threads = 1;
-    int64_t scratch_cap =
-        0;  // not 0: a device that is only planned for, whose kernels that need scratch take this much
+    // Not 0: a device that is only planned for, whose kernels that need scratch take this much.
+    int64_t scratch_cap = 0;
     // Scratch bytes of a kernel; grows with every size in KernelSize and with threads, so that a bound covers all
     // smaller shapes.
     int64_t workspace(Kernel kernel, const KernelSize &size) const;

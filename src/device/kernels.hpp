@@ -45,8 +45,8 @@ struct Mask {
     int64_t position(int64_t i) const { return i - begin_of(i); }  // restarts with each document
     int64_t first(int64_t i) const { return left < 0 ? begin_of(i) : std::max(begin_of(i), i - left); }
     int64_t last(int64_t i) const {
-        int64_t after = end_of(i) - i -
-                        1;  // keys after the query; bounds may be as large as 2^63 - 1, so they are compared, not added
+        // Keys after the query; bounds may be as large as 2^63 - 1, so they are compared, not added.
+        int64_t after = end_of(i) - i - 1;
         if (type == MDLM_MASK_CAUSAL) after = 0;
         if (type == MDLM_MASK_BLOCK_CAUSAL) after = std::min(after, block - 1 - position(i) % block);
         if (right >= 0) after = std::min(after, right);
@@ -137,12 +137,12 @@ struct QkNormRope {
     const void *q_weight, *q_bias, *k_weight, *k_bias;  // T [d]; null without norm, biases null for RMSNorm
     Heads q, k;                                         // in, T
     Heads q_out, k_out;                                 // out, T
-    void *q_rstd, *k_rstd, *q_mean,
-        *k_mean;  // W [rows, heads], [rows, groups]; null without norm; means null for RMSNorm
+    // W [rows, heads], [rows, groups]; null without norm; means null for RMSNorm.
+    void *q_rstd, *k_rstd, *q_mean, *k_mean;
 };
 struct QkNormRopeBackward {
-    QkNormRope
-        forward;  // q, k, weights, statistics, tables as in the forward (q, k null without norm; q_out, k_out unused)
+    // q, k, weights, statistics, tables as in the forward (q, k null without norm; q_out, k_out unused).
+    QkNormRope forward;
     Heads dq_out, dk_out;                             // in: gradients of q_out, k_out
     Heads dq, dk;                                     // out: gradients of q, k
     void *dq_weight, *dq_bias, *dk_weight, *dk_bias;  // W [d] or null
@@ -160,8 +160,8 @@ struct Attention {
     Dropout dropout;  // of the probabilities
     int64_t heads, groups, d;
     double scale;
-    int64_t all_heads = 0,
-            first_head = 0;  // of the whole tensor-parallel group, and which is this rank's first; 0: heads
+    // Of the whole tensor-parallel group, and which is this rank's first; 0: heads.
+    int64_t all_heads = 0, first_head = 0;
     int64_t dropout_row(int64_t b, int64_t head, int64_t query) const {
         return (b * (all_heads != 0 ? all_heads : heads) + first_head + head) * tokens.seq + query;
     }

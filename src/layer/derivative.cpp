@@ -109,8 +109,8 @@ private:
     Differentiated &d_;
     std::vector<char> active_;
     std::vector<BufferId> gradient_;
-    std::vector<std::vector<int64_t>>
-        parts_of_;  // by buffer: where the parts begin that were assigned; empty: all at once, or nothing yet
+    // By buffer: where the parts begin that were assigned; empty: all at once, or nothing yet.
+    std::vector<std::vector<int64_t>> parts_of_;
     BufferId partial_ = no_buffer;
     int64_t partial_elements_ = 0;
     std::vector<PartialGradient> parts_;

@@ -8,9 +8,9 @@
 namespace mdlm {
 namespace {
 
-class Base : public Op {
+class ActivationOpBase : public Op {
 public:
-    explicit Base(const ActivationSpec &spec) : spec_(spec) {}
+    explicit ActivationOpBase(const ActivationSpec &spec) : spec_(spec) {}
 
 protected:
     Checked elements(Extent e) const { return Checked(e.tokens) * spec_.width; }
@@ -18,9 +18,10 @@ protected:
     ActivationSpec spec_;
 };
 
-class BackwardOp final : public Base {
+class ActivationBackwardOp final : public ActivationOpBase {
 public:
-    using Base::Base;  // in: dm, g; out: dg
+    // in: dm, g; out: dg
+    using ActivationOpBase::ActivationOpBase;
     const char *name() const override { return "activation_backward"; }
     void run(const Call &c) const override {
         c.device.activation_backward(
@@ -32,9 +33,9 @@ public:
     std::vector<int32_t> in_place() const override { return {1}; }
 };
 
-class ForwardOp final : public Base {
+class ActivationOp final : public ActivationOpBase {
 public:
-    using Base::Base;
+    using ActivationOpBase::ActivationOpBase;
     const char *name() const override { return "activation"; }
     void run(const Call &c) const override {
         c.device.activation_forward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[0], c.out[0]});
@@ -45,7 +46,7 @@ public:
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !d.wants(in[0])) return;
-        auto op = std::make_unique<BackwardOp>(spec_);
+        auto op = std::make_unique<ActivationBackwardOp>(spec_);
         op->in = {dy, in[0]};
         op->out = {d.new_gradient(in[0])};
         d.emit(std::move(op));
@@ -55,7 +56,7 @@ public:
 }  // namespace
 
 std::unique_ptr<Op> make_activation(const ActivationSpec &spec, BufferId g, BufferId m) {
-    auto op = std::make_unique<ForwardOp>(spec);
+    auto op = std::make_unique<ActivationOp>(spec);
     op->in = {g};
     op->out = {m};
     return op;

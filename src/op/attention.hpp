@@ -15,8 +15,8 @@ struct AttentionSpec {
     Attention shape(const RunState &state) const;
     KernelSize size(Extent e) const;
     Mask mask;  // the config's, for the cost; what runs is masked as the batch says
-    Checked
-    flops(Extent e) const;  // of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off
+    // Of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off.
+    Checked flops(Extent e) const;
     Checked visible_flops(Extent e) const;  // and what is left of them under the mask
 };
 

@@ -44,15 +44,15 @@ Checked qkvo_bytes(const AttentionSpec &s, Extent e) {
 }
 
 // The rows' maxima, and behind those of this batch the inverses of their sums.
-struct Statistics {
+struct SoftmaxStatistics {
     void *row_max, *inverse_sum;
-    Statistics(const AttentionSpec &s, Extent e, void *base)
+    SoftmaxStatistics(const AttentionSpec &s, Extent e, void *base)
         : row_max(base), inverse_sum(static_cast<char *>(base) + e.tokens * s.heads * size_of(wide(s.dtype))) {}
 };
 
-class BackwardOp final : public Op {
+class FusedAttentionBackwardOp final : public Op {
 public:
-    explicit BackwardOp(const AttentionSpec &spec) : spec_(spec) {}
+    explicit FusedAttentionBackwardOp(const AttentionSpec &spec) : spec_(spec) {}
     // in: dcontext, q, k, v, context, statistics; out: gradients of the buffers of q, k, v
     const char *name() const override { return "attention_backward"; }
     void run(const Call &c) const override {
@@ -62,7 +62,7 @@ public:
         a.dcontext = spec_.context.at(c.in[0], t);
         a.q = spec_.q.at(c.in[1], t), a.k = spec_.k.at(c.in[2], t), a.v = spec_.v.at(c.in[3], t);
         a.context = spec_.context.at(c.in[4], t);
-        const Statistics kept(spec_, c.state.extent(), c.in[5]);
+        const SoftmaxStatistics kept(spec_, c.state.extent(), c.in[5]);
         a.row_max = kept.row_max, a.inverse_sum = kept.inverse_sum;
         a.dq = spec_.q.at(c.out[0], t), a.dk = spec_.k.at(c.out[1], t), a.dv = spec_.v.at(c.out[2], t);
         a.workspace = c.workspace;
@@ -80,9 +80,9 @@ private:
     AttentionSpec spec_;
 };
 
-class ForwardOp final : public Op {
+class FusedAttentionOp final : public Op {
 public:
-    explicit ForwardOp(const AttentionSpec &spec) : spec_(spec) {}
+    explicit FusedAttentionOp(const AttentionSpec &spec) : spec_(spec) {}
     const char *name() const override { return "attention"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
@@ -90,7 +90,7 @@ public:
         a.shape = spec_.shape(c.state);
         a.q = spec_.q.at(c.in[0], t), a.k = spec_.k.at(c.in[1], t), a.v = spec_.v.at(c.in[2], t);
         a.context = spec_.context.at(c.out[0], t);
-        const Statistics kept(spec_, c.state.extent(), c.out[1]);
+        const SoftmaxStatistics kept(spec_, c.state.extent(), c.out[1]);
         a.row_max = kept.row_max, a.inverse_sum = kept.inverse_sum;
         a.workspace = c.workspace;
         c.device.attention_forward(a);
@@ -103,9 +103,9 @@ public:
     }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2])))
-            return;  // what of them is not wanted is a place to write
-        auto op = std::make_unique<BackwardOp>(spec_);
+        // With one of them wanted, those of the others are places to write.
+        if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2]))) return;
+        auto op = std::make_unique<FusedAttentionBackwardOp>(spec_);
         op->in = {dy, in[0], in[1], in[2], out[0], out[1]};
         const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);
         const BufferId dv = d.part_of_gradient(in[2], spec_.v.offset);
@@ -121,7 +121,7 @@ private:
 
 std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v,
                                          BufferId context, BufferId statistics) {
-    auto op = std::make_unique<ForwardOp>(spec);
+    auto op = std::make_unique<FusedAttentionOp>(spec);
     op->in = {q, k, v};
     op->out = {context, statistics};
     return op;

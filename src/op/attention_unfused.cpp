@@ -8,9 +8,9 @@
 namespace mdlm {
 namespace {
 
-class UnfusedOp : public Op {
+class UnfusedAttentionOpBase : public Op {
 public:
-    explicit UnfusedOp(const AttentionSpec &spec) : spec_(spec) {}
+    explicit UnfusedAttentionOpBase(const AttentionSpec &spec) : spec_(spec) {}
 
 protected:
     Checked pairs(Extent e) const { return Checked(e.tokens) * e.seq * spec_.heads; }
@@ -24,9 +24,10 @@ protected:
     AttentionSpec spec_;
 };
 
-class ScoresBackwardOp final : public UnfusedOp {
+class AttentionScoresBackwardOp final : public UnfusedAttentionOpBase {
 public:
-    using UnfusedOp::UnfusedOp;  // in: dscores, q, k; out: gradients of the buffers of q, k
+    // in: dscores, q, k; out: gradients of the buffers of q, k
+    using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_scores_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
@@ -39,9 +40,10 @@ public:
     }
 };
 
-class SoftmaxBackwardOp final : public UnfusedOp {
+class AttentionSoftmaxBackwardOp final : public UnfusedAttentionOpBase {
 public:
-    using UnfusedOp::UnfusedOp;  // in: dprobabilities, probabilities; out: dscores
+    // in: dprobabilities, probabilities; out: dscores
+    using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_softmax_backward"; }
     void run(const Call &c) const override {
         c.device.attn_softmax_backward({spec_.shape(c.state), c.in[1], c.in[0], c.out[0]});
@@ -50,9 +52,10 @@ public:
     std::vector<int32_t> in_place() const override { return {0}; }
 };
 
-class ContextBackwardOp final : public UnfusedOp {
+class AttentionContextBackwardOp final : public UnfusedAttentionOpBase {
 public:
-    using UnfusedOp::UnfusedOp;  // in: dcontext, probabilities, v; out: dprobabilities, gradient of the buffer of v
+    // in: dcontext, probabilities, v; out: dprobabilities, gradient of the buffer of v
+    using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_context_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
@@ -65,9 +68,9 @@ public:
     }
 };
 
-class ScoresOp final : public UnfusedOp {
+class AttentionScoresOp final : public UnfusedAttentionOpBase {
 public:
-    using UnfusedOp::UnfusedOp;
+    using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_scores"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
@@ -77,7 +80,7 @@ public:
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]))) return;
-        auto op = std::make_unique<ScoresBackwardOp>(spec_);
+        auto op = std::make_unique<AttentionScoresBackwardOp>(spec_);
         op->in = {dy, in[0], in[1]};
         const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);
         op->out = {dq, dk};
@@ -85,9 +88,9 @@ public:
     }
 };
 
-class SoftmaxOp final : public UnfusedOp {
+class AttentionSoftmaxOp final : public UnfusedAttentionOpBase {
 public:
-    using UnfusedOp::UnfusedOp;
+    using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_softmax"; }
     void run(const Call &c) const override { c.device.attn_softmax({spec_.shape(c.state), c.in[0], c.out[0]}); }
     Cost cost(Extent e) const override { return {5 * pairs(e), 2 * pair_bytes(e)}; }
@@ -95,16 +98,16 @@ public:
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !d.wants(in[0])) return;
-        auto op = std::make_unique<SoftmaxBackwardOp>(spec_);
+        auto op = std::make_unique<AttentionSoftmaxBackwardOp>(spec_);
         op->in = {dy, out[0]};
         op->out = {d.new_gradient(in[0])};
         d.emit(std::move(op));
     }
 };
 
-class ContextOp final : public UnfusedOp {
+class AttentionContextOp final : public UnfusedAttentionOpBase {
 public:
-    using UnfusedOp::UnfusedOp;
+    using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_context"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
@@ -114,7 +117,7 @@ public:
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]))) return;
-        auto op = std::make_unique<ContextBackwardOp>(spec_);
+        auto op = std::make_unique<AttentionContextBackwardOp>(spec_);
         op->in = {dy, in[0], in[1]};
         const BufferId dp = d.new_gradient(in[0]), dv = d.part_of_gradient(in[1], spec_.v.offset);
         op->out = {dp, dv};
@@ -125,14 +128,14 @@ public:
 }  // namespace
 
 std::unique_ptr<Op> make_attention_scores(const AttentionSpec &spec, BufferId q, BufferId k, BufferId scores) {
-    auto op = std::make_unique<ScoresOp>(spec);
+    auto op = std::make_unique<AttentionScoresOp>(spec);
     op->in = {q, k};
     op->out = {scores};
     return op;
 }
 
 std::unique_ptr<Op> make_attention_softmax(const AttentionSpec &spec, BufferId scores, BufferId probabilities) {
-    auto op = std::make_unique<SoftmaxOp>(spec);
+    auto op = std::make_unique<AttentionSoftmaxOp>(spec);
     op->in = {scores};
     op->out = {probabilities};
     return op;
@@ -140,7 +143,7 @@ std::unique_ptr<Op> make_attention_softmax(const AttentionSpec &spec, BufferId s
 
 std::unique_ptr<Op> make_attention_context(const AttentionSpec &spec, BufferId probabilities, BufferId v,
                                            BufferId context) {
-    auto op = std::make_unique<ContextOp>(spec);
+    auto op = std::make_unique<AttentionContextOp>(spec);
     op->in = {probabilities, v};
     op->out = {context};
     return op;

@@ -7,18 +7,18 @@
 namespace mdlm {
 namespace {
 
-class Base : public Op {
+class BiasDropoutAddOpBase : public Op {
 public:
-    explicit Base(const BiasDropoutAddSpec &spec) : spec_(spec) {}
+    explicit BiasDropoutAddOpBase(const BiasDropoutAddSpec &spec) : spec_(spec) {}
 
 protected:
     Checked elements(Extent e) const { return Checked(ceil_div(e.tokens, spec_.split)) * spec_.width; }
     BiasDropoutAddSpec spec_;
 };
 
-class BackwardOp final : public Base {
+class DropoutBackwardOp final : public BiasDropoutAddOpBase {
 public:
-    using Base::Base;
+    using BiasDropoutAddOpBase::BiasDropoutAddOpBase;
     const char *name() const override { return "dropout_backward"; }
     void run(const Call &c) const override {
         c.device.dropout_backward({spec_.dtype, c.state.part(spec_.split), spec_.width,
@@ -28,9 +28,9 @@ public:
     std::vector<int32_t> in_place() const override { return {0}; }
 };
 
-class ForwardOp final : public Base {
+class BiasDropoutAddOp final : public BiasDropoutAddOpBase {
 public:
-    using Base::Base;
+    using BiasDropoutAddOpBase::BiasDropoutAddOpBase;
     const char *name() const override { return "bias_dropout_add"; }
     void run(const Call &c) const override {
         c.device.bias_dropout_add({spec_.dtype, c.state.part(spec_.split), spec_.width,
@@ -46,7 +46,7 @@ public:
         if (dx || dbias) {
             BufferId of_x = dy;  // without dropout the gradient of x is that of y
             if (spec_.dropout != 0.0) {
-                auto op = std::make_unique<BackwardOp>(spec_);
+                auto op = std::make_unique<DropoutBackwardOp>(spec_);
                 op->in = {dy};
                 of_x = d.new_like(in[0], "gradient");
                 op->out = {of_x};
@@ -62,7 +62,7 @@ public:
 }  // namespace
 
 std::unique_ptr<Op> make_bias_dropout_add(const BiasDropoutAddSpec &spec, BufferId x, BufferId residual, BufferId y) {
-    auto op = std::make_unique<ForwardOp>(spec);
+    auto op = std::make_unique<BiasDropoutAddOp>(spec);
     op->in = {x, residual};
     op->out = {y};
     return op;

@@ -8,9 +8,9 @@
 namespace mdlm {
 namespace {
 
-class LinearBase : public Op {
+class LinearOpBase : public Op {
 public:
-    explicit LinearBase(const LinearSpec &spec) : spec_(spec) {}
+    explicit LinearOpBase(const LinearSpec &spec) : spec_(spec) {}
     Cost cost(Extent e) const override {
         const Checked m(e.tokens), values = m * spec_.n + m * spec_.k + Checked(spec_.n) * spec_.k;
         const int64_t flops = 2 * m * spec_.n * spec_.k;
@@ -36,9 +36,9 @@ protected:
     LinearSpec spec_;
 };
 
-class DgradOp final : public LinearBase {
+class LinearDgradOp final : public LinearOpBase {
 public:
-    using LinearBase::LinearBase;
+    using LinearOpBase::LinearOpBase;
     const char *name() const override { return "linear_dgrad"; }
     void run(const Call &c) const override {
         c.device.linear_dgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
@@ -49,13 +49,13 @@ protected:
     Kernel kernel() const override { return Kernel::linear_dgrad; }
 };
 
-class WgradOp final : public LinearBase {
+class LinearWgradOp final : public LinearOpBase {
 public:
-    using LinearBase::LinearBase;
+    using LinearOpBase::LinearOpBase;
     const char *name() const override { return "linear_wgrad"; }
     // The gradient is read and written in its own dtype.
     Cost cost(Extent e) const override {
-        Cost c = LinearBase::cost(e);
+        Cost c = LinearOpBase::cost(e);
         c.bytes =
             Checked(c.bytes) + Checked(spec_.n) * spec_.k * (2 * size_of(wide(spec_.dtype)) - size_of(spec_.dtype));
         return c;
@@ -93,9 +93,9 @@ private:
     int64_t width_, split_;
 };
 
-class LinearOp final : public LinearBase {
+class LinearOp final : public LinearOpBase {
 public:
-    using LinearBase::LinearBase;
+    using LinearOpBase::LinearOpBase;
     const char *name() const override { return "linear"; }
     void run(const Call &c) const override {
         c.device.linear_forward({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
@@ -106,13 +106,13 @@ public:
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer) return;
         if (d.trains(spec_.weight)) {
-            auto op = std::make_unique<WgradOp>(spec_);
+            auto op = std::make_unique<LinearWgradOp>(spec_);
             op->in = {dy, in[0]};
             d.emit(std::move(op));
         }
         if (d.trains(spec_.bias)) emit_bias_gradient(d, spec_.dtype, spec_.n, 1, spec_.bias, dy);
         if (!d.wants(in[0])) return;
-        auto op = std::make_unique<DgradOp>(spec_);
+        auto op = std::make_unique<LinearDgradOp>(spec_);
         op->in = {dy};
         if (!spec_.reduce_input_gradient) {
             op->out = {d.new_gradient(in[0])};

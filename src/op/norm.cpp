@@ -8,9 +8,9 @@
 namespace mdlm {
 namespace {
 
-class Norm : public Op {
+class NormOpBase : public Op {
 public:
-    explicit Norm(const NormSpec &spec) : spec_(spec) {}
+    explicit NormOpBase(const NormSpec &spec) : spec_(spec) {}
 
 protected:
     int64_t rows(Extent e) const { return ceil_div(e.tokens, spec_.split); }
@@ -24,10 +24,10 @@ protected:
     NormSpec spec_;
 };
 
-class NormBackwardOp final : public Norm {
+class NormBackwardOp final : public NormOpBase {
 public:
     // in: dy, x, stats [, add]; out: [dx]
-    NormBackwardOp(const NormSpec &spec, bool add, bool dx) : Norm(spec), add_(add), dx_(dx) {}
+    NormBackwardOp(const NormSpec &spec, bool add, bool dx) : NormOpBase(spec), add_(add), dx_(dx) {}
     const char *name() const override { return "norm_backward"; }
     void run(const Call &c) const override {
         const Extent e = c.state.extent();
@@ -59,9 +59,9 @@ private:
     bool add_, dx_;
 };
 
-class NormForwardOp final : public Norm {
+class NormOp final : public NormOpBase {
 public:
-    using Norm::Norm;
+    using NormOpBase::NormOpBase;
     const char *name() const override { return "norm"; }
     void run(const Call &c) const override {
         const Extent e = c.state.extent();
@@ -93,7 +93,7 @@ public:
 }  // namespace
 
 std::unique_ptr<Op> make_norm(const NormSpec &spec, BufferId x, BufferId y, BufferId stats) {
-    auto op = std::make_unique<NormForwardOp>(spec);
+    auto op = std::make_unique<NormOp>(spec);
     op->in = {x};
     op->out = {y, stats};
     return op;

@@ -9,9 +9,10 @@
 namespace mdlm {
 namespace {
 
-class AddOp final : public Op {
+class PartialGradientAddOp final : public Op {
 public:
-    AddOp(const Buffer &buffer, std::vector<PartialGradient> parts) : buffer_(buffer), parts_(std::move(parts)) {}
+    PartialGradientAddOp(const Buffer &buffer, std::vector<PartialGradient> parts)
+        : buffer_(buffer), parts_(std::move(parts)) {}
     const char *name() const override { return "add_gradients"; }
     void run(const Call &c) const override {
         for (const PartialGradient &p : parts_)
@@ -40,7 +41,7 @@ private:
 void emit_partial_gradients(Derivative &d, BufferId partial, std::vector<PartialGradient> parts) {
     const BufferId sum = d.new_like(partial, "sum");
     d.emit(make_collective(Collective::all_reduce_gradients, d.buffer(partial), partial, sum));
-    auto op = std::make_unique<AddOp>(d.buffer(sum), std::move(parts));
+    auto op = std::make_unique<PartialGradientAddOp>(d.buffer(sum), std::move(parts));
     op->in = {sum};
     d.emit(std::move(op));
 }

@@ -9,9 +9,9 @@
 namespace mdlm {
 namespace {
 
-class Base : public Op {
+class QkNormRopeOpBase : public Op {
 public:
-    explicit Base(const QkNormRopeSpec &spec) : spec_(spec) {}
+    explicit QkNormRopeOpBase(const QkNormRopeSpec &spec) : spec_(spec) {}
 
 protected:
     QkNormRope arguments(const Call &c, void *qkv, void *stats) const {
@@ -40,10 +40,10 @@ protected:
     QkNormRopeSpec spec_;
 };
 
-class BackwardOp final : public Base {
+class QkNormRopeBackwardOp final : public QkNormRopeOpBase {
 public:
     // in: gradient of rotated [, qkv, stats]; out: gradient of qkv, its q and k parts
-    using Base::Base;
+    using QkNormRopeOpBase::QkNormRopeOpBase;
     const char *name() const override { return "qk_norm_rope_backward"; }
     void run(const Call &c) const override {
         QkNormRopeBackward a{};
@@ -68,9 +68,9 @@ public:
     GradSink q_weight, q_bias, k_weight, k_bias;  // of one kind: all straight, or all partial
 };
 
-class ForwardOp final : public Base {
+class QkNormRopeOp final : public QkNormRopeOpBase {
 public:
-    using Base::Base;
+    using QkNormRopeOpBase::QkNormRopeOpBase;
     const char *name() const override { return "qk_norm_rope"; }
     void run(const Call &c) const override {
         QkNormRope a = arguments(c, c.in[0], spec_.norm ? c.out[1] : nullptr);
@@ -85,7 +85,7 @@ public:
         const bool trained =
             d.trains(spec_.q_weight) || d.trains(spec_.q_bias) || d.trains(spec_.k_weight) || d.trains(spec_.k_bias);
         if (dy == no_buffer || !(d.wants(in[0]) || trained)) return;
-        auto op = std::make_unique<BackwardOp>(spec_);
+        auto op = std::make_unique<QkNormRopeBackwardOp>(spec_);
         op->in = {dy};
         if (spec_.norm) op->in.insert(op->in.end(), {in[0], out[1]});
         // The attention has begun the gradient of qkv with its v part; where nothing wants it, it is a place to write.
@@ -102,7 +102,7 @@ public:
 }  // namespace
 
 std::unique_ptr<Op> make_qk_norm_rope(const QkNormRopeSpec &spec, BufferId qkv, BufferId rotated, BufferId stats) {
-    auto op = std::make_unique<ForwardOp>(spec);
+    auto op = std::make_unique<QkNormRopeOp>(spec);
     op->in = {qkv};
     op->out = {rotated};
     if (spec.norm) op->out.push_back(stats);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole block laid out before anything runs: which steps run in which order, and where every byte is.
+// The whole block laid out before anything runs: which ops run in which order, and where every byte is.
 //
 //   arena = [ x slots | dx slots | staging slots ]  fixed
 //           [ saved stack of each tape ]            forward pushes frames, backward pops them
@@ -17,6 +17,7 @@
 
 namespace mdlm {
 
+// Where something stands in a block's memory.
 struct Place {
     enum class Kind {
         none,
@@ -31,7 +32,8 @@ struct Place {
     int64_t offset = 0;
 };
 
-struct Entry {
+// One thing that running the block does: an item's forward or backward, or a transfer.
+struct PlanEntry {
     enum class Kind {
         copy_input,   // caller's x -> x
         forward,      // schedule->forward
@@ -66,6 +68,8 @@ struct BlockPlanInput {
     int64_t in_flight = 1, group_size = 1;
     bool evaluate_in_flight = false, input_requires_grad = true, borrow_input = false;
     bool share_scratch = false;  // fixed and slab lie in memory that other blocks use too
+    // One tape in flight, and its stack and the slab in one piece: the slab stands right above the frame in use.
+    bool one_stack() const { return in_flight == 1 && !share_scratch; }
 };
 
 // The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not
@@ -82,7 +86,7 @@ std::vector<std::shared_ptr<const Differentiated>> differentiate_items(const Blo
 struct BlockPlan {
     BlockPlanInput input;
     std::vector<std::shared_ptr<const Differentiated>> layers;  // by item
-    std::vector<Entry> forward, backward, evaluate;
+    std::vector<PlanEntry> forward, backward, evaluate;
     std::vector<ItemPlan> items;
     int64_t fixed_bytes = 0;
     int64_t stack_bytes = 0;  // of one tape
@@ -97,7 +101,9 @@ struct BlockPlan {
     int64_t shared_bytes() const { return peak_bytes - own_bytes(); }
     bool wants_dx = false;
 
-    // Schedules and layouts, shared by layers that are alike.
+    // Schedules and layouts, shared by layers that are alike; made when first asked for.
+    const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save);
+    const Layout *layout(const Schedule *schedule, const LayoutKey &key);
     struct ScheduleKey {
         const Differentiated *layer;
         LayerPolicy policy;

@@ -17,13 +17,6 @@ int64_t most_unit_layers(int64_t layers) {
     return most;
 }
 
-planner::Policy numbers_of(const Choice &c, uint32_t roles) {
-    planner::Policy p;
-    p.saved_bytes = c.saved, p.forward_bytes = c.forward, p.backward_bytes = c.backward, p.extra_ns = c.extra_ns;
-    p.roles = roles;
-    return p;
-}
-
 // Every layer replays everything, from inputs of one storage.
 Policies replaying(const Programs &programs, Storage input) {
     Policies p;
@@ -44,133 +37,37 @@ int64_t fixed_bytes(BlockPlanInput in, Storage input) {
 }  // namespace
 
 BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation)
-    : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation),
-      one_(in_.in_flight == 1 && !in_.share_scratch), layers_(differentiate_items(in_)) {
+    : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), one_(in_.one_stack()),
+      layers_(differentiate_items(in_)) {
     const Program &layer = *in_.programs.layer;
     shards_ = in_.group_size > 1 && layer.buffers[layer.input].split == 1;
     fixed_ = fixed_bytes(in_, Storage::keep);
     if (shards_) fixed_with_shares_ = fixed_bytes(in_, Storage::shard);
-    std::map<Key, int32_t> seen;
+    std::map<ItemTypeKey, int32_t> seen;
     const int64_t items = in_.programs.items();
     for (int64_t i = 0; i < items; ++i) {
         const bool next_saves = i + 1 < items && layers_[i + 1]->anything();
-        const Key key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input, one_ && next_saves,
-                      i < host_layers};
+        const ItemTypeKey key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input,
+                              one_ && next_saves, i < host_layers};
         const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
         if (is_new) {
-            const Chooser chooser(layers_[i], in_.bound, in_.traits, table_, cancellation_);
-            passing_ = std::max(passing_, chooser.passing_bytes({}));
-            types_.push_back(make_type(i, key, chooser));
+            const PolicyEnumerator enumerator(layers_[i], in_.bound, in_.traits, table_, cancellation_);
+            passing_ = std::max(passing_, enumerator.passing_bytes({}));
+            types_.push_back(make_type(i, key, enumerator));
         }
         type_of_.push_back(at->second);
     }
 }
 
-BudgetPlanner::Type BudgetPlanner::make_type(int64_t item, const Key &key, const Chooser &chooser) const {
-    Type type;
-    type.numbers.name = key.is_layer ? "layer" : "final norm";
-    type.numbers.forward_ns = chooser.forward_ns();
-    type.backward_ns = chooser.backward_ns();
-    type.boundary = input_bytes(in_, item);
-    type.input = key.borrowed ? 0 : type.boundary;
-    type.share =
-        shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;  // what is borrowed costs nothing
-    type.may_host = key.may_host;
-    type.input_id = key.layer->program->input;
-    LayoutKey passing;
-    passing.y_in_slab = key.next_in_slab;
-    type.numbers.unsaved_forward_bytes = chooser.passing_bytes(passing);
-    std::vector<Choice> alone = add_alone(type, chooser, key);
-    // A layer whose input need not be saved (nothing before it is trained, nor all of itself) gains nothing in a unit.
-    type.in_units =
-        key.is_layer && std::all_of(alone.begin(), alone.end(), [](const Choice &c) { return c.saves_input; });
-    if (type.in_units) add_in_units(type, chooser, key, std::move(alone));
-    return type;
-}
-
-// Singles: keep and replay, the same with the input as a share, and with kept tensors on the host.
-std::vector<Choice> BudgetPlanner::add_alone(Type &type, const Chooser &chooser, const Key &key) const {
-    LayoutKey base;
-    base.x_in_frame = !key.borrowed, base.y_in_slab = key.next_in_slab, base.slab_above = one_;
-    std::vector<Choice> found = chooser.pareto(base);
-    const BufferId input = key.layer->program->input;
-    for (const Choice &c : found) type.options.push_back({numbers_of(c, planner::role_alone), c.policy});
-    for (const Choice &c : found) {
-        if (!c.saves_input || type.share == 0) continue;
-        LayoutKey shared = base;
-        shared.x_in_frame = false, shared.shard_bytes = type.share;
-        LayerPolicy policy = c.policy;
-        policy[input] = Storage::shard;
-        Choice s = chooser.measure(policy, shared);
-        s.extra_ns = add(s.extra_ns, shard_ns(type.share, in_.group_size, table_));
-        type.options.push_back({numbers_of(s, planner::role_alone), s.policy, 0, true});
-    }
-    if (type.may_host)
-        for (const Choice &c : found) add_on_host(type, chooser, base, c);
-    return found;
-}
-
-// Each kept tensor alone, all of them, and all but the input.
-void BudgetPlanner::add_on_host(Type &type, const Chooser &chooser, const LayoutKey &base, const Choice &choice) const {
-    const auto kept = static_cast<BufferId>(std::count(choice.policy.begin(), choice.policy.end(), Storage::keep));
-    std::set<LayerPolicy> seen;
-    const auto offer = [&](auto goes) {
-        LayerPolicy policy = choice.policy;
-        for (size_t b = 0; b < policy.size(); ++b)
-            if (policy[b] == Storage::keep && goes(b)) policy[b] = Storage::host;
-        if (policy == choice.policy || !seen.insert(policy).second) return;
-        LayoutKey key = base;
-        if (policy[type.input_id] == Storage::host) key.x_in_frame = false, key.x_staged = true;
-        Choice c = chooser.measure(policy, key);
-        c.extra_ns = add(c.extra_ns, table_.host_ns(c.host, type.numbers.forward_ns, type.backward_ns));
-        const bool one = std::count(policy.begin(), policy.end(), Storage::host) == 1;
-        type.options.push_back({numbers_of(c, planner::role_alone), c.policy, c.host, false, one});
-    };
-    for (size_t b = 0; kept > 1 && b < choice.policy.size(); ++b) offer([&](size_t o) { return o == b; });
-    offer([](size_t) { return true; });
-    offer([&](size_t o) { return static_cast<BufferId>(o) != type.input_id; });
-}
-
-void BudgetPlanner::add_in_units(Type &type, const Chooser &chooser, const Key &key, std::vector<Choice> alone) const {
-    const BufferId input = key.layer->program->input;
-    // The last layer of a unit is run forward by its backward only, which replays what it reads.
-    LayoutKey last;
-    last.x_in_frame = last.slab_above = true;
-    LayerPolicy nothing = chooser.input_only();
-    nothing[input] = Storage::replay;
-    Choice c = chooser.measure(nothing, last);
-    c.forward = c.saved;
-    type.options.push_back({numbers_of(c, planner::role_last), nothing});
-
-    // The others stand as if alone with one tape in flight, the first of them on its unit's input, which is not its own
-    // to reuse.
-    const bool as_alone = one_ && key.next_in_slab;
-    if (one_ && !as_alone) return;  // nothing follows
-    LayoutKey inside;
-    inside.x_in_frame = !key.borrowed, inside.y_in_slab = inside.slab_above = true;
-    LayoutKey first = inside;
-    first.x_in_frame = false;
-    if (!as_alone) alone = chooser.pareto(inside);
-    for (size_t i = 0; i < alone.size(); ++i) {
-        Choice both = alone[i];
-        if (!key.borrowed) {
-            const Choice at_first = chooser.measure(both.policy, first);
-            both.forward = std::max(both.forward, add(type.input, at_first.forward));
-            both.backward = std::max(both.backward, add(type.input, at_first.backward));
-        }
-        if (as_alone && both.needs() == alone[i].needs()) type.options[i].numbers.roles |= planner::role_inside;
-        else type.options.push_back({numbers_of(both, planner::role_inside), both.policy});
-    }
-}
-
-std::vector<const BudgetPlanner::Option *> BudgetPlanner::options_of(const Type &type, const Variant &v) const {
-    std::vector<const Option *> list;
-    for (const Option &o : type.options)
+std::vector<const BudgetPlanner::PolicyOption *> BudgetPlanner::options_of(const ItemType &type,
+                                                                           const Variant &v) const {
+    std::vector<const PolicyOption *> list;
+    for (const PolicyOption &o : type.options)
         if ((!o.shard || v.shard) && o.host <= v.staging) list.push_back(&o);
     return list;
 }
 
-std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, const Variant &v) const {
+std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const ItemType &type, const Variant &v) const {
     if (!type.in_units) return {};
     // With the input not `staying` a unit's first pass, and each replay, are counted above what the form leaves, as
     // they stand.
@@ -186,9 +83,9 @@ std::vector<BudgetPlanner::UnitForm> BudgetPlanner::forms_of(const Type &type, c
 
 std::vector<BudgetPlanner::Variant> BudgetPlanner::variants(bool every_ring) const {
     std::set<int64_t> staging = {0};
-    for (const Type &t : types_) {
+    for (const ItemType &t : types_) {
         int64_t tensor = 0, all = 0;
-        for (const Option &o : t.options) {
+        for (const PolicyOption &o : t.options) {
             if (every_ring) staging.insert(o.host);
             if (o.one_on_host) tensor = std::max(tensor, o.host);
             all = std::max(all, o.host);
@@ -206,9 +103,9 @@ std::vector<BudgetPlanner::Variant> BudgetPlanner::variants(bool every_ring) con
 
 planner::Chain BudgetPlanner::chain(const Variant &v) const {
     planner::Chain c;
-    for (const Type &t : types_) {
+    for (const ItemType &t : types_) {
         planner::LayerType numbers = t.numbers;
-        for (const Option *o : options_of(t, v)) numbers.policies.push_back(o->numbers);
+        for (const PolicyOption *o : options_of(t, v)) numbers.policies.push_back(o->numbers);
         for (const UnitForm &f : forms_of(t, v)) numbers.unit_inputs.push_back(f.numbers);
         c.types.push_back(std::move(numbers));
     }
@@ -225,12 +122,12 @@ int64_t BudgetPlanner::floor_bytes() const {
     return add(fixed_, in_.evaluate_in_flight || in_.share_scratch ? 0 : passing_);
 }
 
-Policies BudgetPlanner::policies(const Variant &v, const planner::Plan &plan) const {
+Policies BudgetPlanner::policies(const Variant &v, const planner::ChainPlan &plan) const {
     Policies out;
     for (size_t at = 0; at < plan.size(); at += 1 + static_cast<size_t>(plan[at].inside)) {
-        const planner::Item &item = plan[at];
+        const planner::PlanItem &item = plan[at];
         out.units.push_back({item.first, item.count});
-        const auto policy_of = [&](const planner::Item &single) {
+        const auto policy_of = [&](const planner::PlanItem &single) {
             return options_of(types_[type_of_[single.first]], v)[single.choice]->policy;
         };
         if (item.count == 1) {
@@ -297,7 +194,7 @@ BudgetFrontier BudgetPlanner::frontier() const {
     for (const Variant &v : variants(one_)) {
         const planner::Frontier of_variant = planner::frontier(chain(v), 0, false, cancellation_);
         found.gap_ns = std::max(found.gap_ns, of_variant.gap_ns);
-        for (const planner::Point &p : of_variant.points)
+        for (const planner::FrontierPoint &p : of_variant.points)
             points.push_back({std::max(p.peak_bytes, floor_bytes()), p.extra_ns});
     }
     std::sort(points.begin(), points.end(), [](const BudgetPoint &a, const BudgetPoint &b) {

@@ -14,7 +14,7 @@
 #pragma once
 #include <memory>
 
-#include "plan/choices.hpp"
+#include "plan/policy_enumerator.hpp"
 #include "plan/times.hpp"
 #include "planner/chain.hpp"
 
@@ -47,8 +47,8 @@ public:
     // Peaks rise, times fall. With several tapes only some sizes of staging rings are tried.
     BudgetFrontier frontier() const;
 
-    // What may be used beside keep and replay: shares of inputs, and the host by staging slots of so many bytes (0: not
-    // at all).
+    // A part of the space of plans: what may be used beside keep and replay, shares of inputs, and the host by staging
+    // slots of so many bytes (0: not at all).
     struct Variant {
         bool shard = false;
         int64_t staging = 0;
@@ -56,42 +56,47 @@ public:
     // With every size of ring that some layer fills, or a short list: an input, the largest tensor, all of a layer.
     std::vector<Variant> variants(bool every_ring) const;
     planner::Chain chain(const Variant &variant) const;
-    Policies policies(const Variant &variant, const planner::Plan &plan) const;
+    Policies policies(const Variant &variant, const planner::ChainPlan &plan) const;
     // No plan has a lower peak, whatever it keeps: evaluation passes need as much.
     int64_t floor_bytes() const;
     const BlockPlanInput &input() const { return in_; }
 
 private:
-    struct Option {
-        planner::Policy numbers;
+    // A policy that items of a type may have, and what it needs of a variant.
+    struct PolicyOption {
+        planner::PolicyCost numbers;
         LayerPolicy policy;
         int64_t host = 0;
         bool shard = false, one_on_host = false;
     };
-    // Layers that are alike. All that any variant allows is here.
-    struct Type {
+    // Items (layers, the final norm) that are alike. All that any variant allows is here.
+    struct ItemType {
         planner::LayerType numbers;  // its policies and unit inputs are those of a variant
-        std::vector<Option> options;
+        std::vector<PolicyOption> options;
         bool in_units = false, may_host = false;
         BufferId input_id = no_buffer;
         int64_t boundary = 0, input = 0, share = 0;  // bytes of its input, of that in its frame, and of a share
         int64_t backward_ns = 0;
     };
-    struct Key {
+    struct ItemTypeKey {
         const Differentiated *layer;
         bool is_layer, borrowed, next_in_slab, may_host;
-        auto operator<=>(const Key &) const = default;
+        auto operator<=>(const ItemTypeKey &) const = default;
     };
+    // In which storage a unit may keep its input.
     struct UnitForm {
         Storage storage;
         planner::UnitInput numbers;
     };
-    Type make_type(int64_t item, const Key &key, const Chooser &chooser) const;
-    std::vector<Choice> add_alone(Type &type, const Chooser &chooser, const Key &key) const;
-    void add_on_host(Type &type, const Chooser &chooser, const LayoutKey &base, const Choice &choice) const;
-    void add_in_units(Type &type, const Chooser &chooser, const Key &key, std::vector<Choice> alone) const;
-    std::vector<const Option *> options_of(const Type &type, const Variant &variant) const;
-    std::vector<UnitForm> forms_of(const Type &type, const Variant &variant) const;
+    ItemType make_type(int64_t item, const ItemTypeKey &key, const PolicyEnumerator &enumerator) const;
+    std::vector<MeasuredPolicy> add_alone(ItemType &type, const PolicyEnumerator &enumerator,
+                                          const ItemTypeKey &key) const;
+    void add_on_host(ItemType &type, const PolicyEnumerator &enumerator, const LayoutKey &base,
+                     const MeasuredPolicy &choice) const;
+    void add_in_units(ItemType &type, const PolicyEnumerator &enumerator, const ItemTypeKey &key,
+                      std::vector<MeasuredPolicy> alone) const;
+    std::vector<const PolicyOption *> options_of(const ItemType &type, const Variant &variant) const;
+    std::vector<UnitForm> forms_of(const ItemType &type, const Variant &variant) const;
     BudgetAnswer solve(int64_t arena_bytes, const Variant &variant) const;
 
     BlockPlanInput in_;
@@ -100,7 +105,7 @@ private:
     bool one_;  // one tape in flight: the slab stands right above the frame in use
     bool shards_;
     std::vector<std::shared_ptr<const Differentiated>> layers_;
-    std::vector<Type> types_;
+    std::vector<ItemType> types_;
     std::vector<int32_t> type_of_;  // by item
     int64_t fixed_ = 0, fixed_with_shares_ = 0, passing_ = 0;
 };

@@ -16,20 +16,20 @@ constexpr int64_t giga = 1'000'000'000, tera = 1000 * giga;
 // for all.
 constexpr int64_t percent_linear = 65, percent_attention = 45, percent_pointwise = 40, percent_bandwidth = 80;
 
-struct Sheet {
+struct Datasheet {
     const char *name, *device;
     int64_t f32, half;           // TFLOP/s times 10: f32 outside tensor cores; bf16 and f16 on them
     int64_t memory, host, link;  // GB/s; host and link of one direction
 };
 // NVIDIA A100 Tensor Core GPU datasheet (2022), H100 SXM datasheet (2023), H200 SXM datasheet (2024).
-constexpr Sheet sheets[] = {
+constexpr Datasheet datasheets[] = {
     {"A100-40GB", "A100 SXM 40 GB", 195, 3120, 1555, 32, 300},
     {"A100-80GB", "A100 SXM 80 GB", 195, 3120, 2039, 32, 300},
     {"H100", "H100 SXM 80 GB", 670, 9890, 3350, 64, 450},
     {"H200", "H200 SXM 141 GB", 670, 9890, 4800, 64, 450},
 };
 
-DeviceTable from_sheet(const Sheet &s) {
+DeviceTable from_datasheet(const Datasheet &s) {
     DeviceTable t;
     t.name = s.name;
     t.source = std::string("datasheet of ") + s.device + ": dense peaks, of which linears are taken to attain " +
@@ -113,7 +113,7 @@ Traits DeviceTable::traits(const Traits &given) const {
 
 const char *device_table_name(int32_t index) {
     if (index == 0) return "cpu";
-    return index < 0 || index > static_cast<int32_t>(std::size(sheets)) ? nullptr : sheets[index - 1].name;
+    return index < 0 || index > static_cast<int32_t>(std::size(datasheets)) ? nullptr : datasheets[index - 1].name;
 }
 
 DeviceTable read_device_table(std::string_view json);  // device_table_json.cpp
@@ -121,10 +121,10 @@ DeviceTable read_device_table(std::string_view json);  // device_table_json.cpp
 DeviceTable device_table(std::string_view text) {
     if (text.find('{') != std::string_view::npos) return read_device_table(text);
     if (text == "cpu") return cpu_table();
-    for (const Sheet &s : sheets)
-        if (text == s.name) return from_sheet(s);
+    for (const Datasheet &s : datasheets)
+        if (text == s.name) return from_datasheet(s);
     std::string names = "cpu";
-    for (const Sheet &s : sheets) names += std::string(", ") + s.name;
+    for (const Datasheet &s : datasheets) names += std::string(", ") + s.name;
     fail(MDLM_ERROR_NOT_FOUND, "device table \"%.*s\": expected one of %s, or a table in JSON",
          static_cast<int>(std::min<size_t>(text.size(), 60)), text.data(), names.c_str());
 }

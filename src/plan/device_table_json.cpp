@@ -12,11 +12,11 @@ namespace {
 
 using nlohmann::json;
 
-struct Entry {
+struct NamedField {
     const char *key;
     int64_t DeviceTable::*field;
 };
-constexpr Entry entries[] = {
+constexpr NamedField named_fields[] = {
     {"pointwise_flops_per_s", &DeviceTable::pointwise},
     {"memory_bytes_per_s", &DeviceTable::memory},
     {"host_bytes_per_s", &DeviceTable::host},
@@ -31,7 +31,7 @@ constexpr const char *attention_keys[] = {"attention_f32_flops_per_s", "attentio
                                           "attention_f16_flops_per_s", "attention_f64_flops_per_s"};
 
 int64_t *field_of(DeviceTable &t, const std::string &key) {
-    for (const Entry &e : entries)
+    for (const NamedField &e : named_fields)
         if (key == e.key) return &(t.*e.field);
     for (int i = 0; i < 4; ++i) {
         if (key == linear_keys[i]) return &t.linear[i];
@@ -130,7 +130,7 @@ std::string to_json(const DeviceTable &table) {
     };
     for (const char *key : linear_keys) put(key);
     for (const char *key : attention_keys) put(key);
-    for (const Entry &e : entries) put(e.key);
+    for (const NamedField &e : named_fields) put(e.key);
     return text + ",\n \"host_overlaps\": " + (t.host_overlaps ? "true" : "false") + "}\n";
 }
 

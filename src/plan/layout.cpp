@@ -18,22 +18,22 @@ struct Life {
 };
 
 // Lifetimes by root value within one phase.
-std::vector<Life> lives(const Schedule &s, const std::vector<Step> &steps) {
+std::vector<Life> lives(const Schedule &s, const std::vector<ScheduledOp> &ops) {
     std::vector<Life> life(s.values.size());
-    for (size_t i = 0; i < steps.size(); ++i) {
+    for (size_t i = 0; i < ops.size(); ++i) {
         const auto at = static_cast<int32_t>(i);
-        for (int32_t v : steps[i].in) life[s.root(v)].use(at);
-        for (int32_t v : steps[i].out) life[s.root(v)].use(at);
-        if (steps[i].workspace >= 0) life[steps[i].workspace].use(at);
+        for (int32_t v : ops[i].in) life[s.root(v)].use(at);
+        for (int32_t v : ops[i].out) life[s.root(v)].use(at);
+        if (ops[i].workspace >= 0) life[ops[i].workspace].use(at);
     }
     return life;
 }
 
 // Packs what one phase uses. Saved tensors live from the start in backward and to the end in forward.
-void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step> &steps, bool is_backward,
+void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<ScheduledOp> &ops, bool is_backward,
                 Layout &layout) {
-    std::vector<Life> life = lives(s, steps);
-    const auto end = static_cast<int32_t>(steps.size());
+    std::vector<Life> life = lives(s, ops);
+    const auto end = static_cast<int32_t>(ops.size());
     std::vector<PackItem> items;
     std::vector<int32_t> owner;
     const auto item = [&](int32_t v, int32_t birth, int32_t death, int64_t offset) {
@@ -47,8 +47,8 @@ void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step>
         const Life &l = life[v];
         switch (value.home) {
         case Home::frame:
-            if (is_backward) item(v, 0, std::max(l.death, 0), layout.spots[v].offset);
-            else item(v, l.birth, end, layout.spots[v].offset);
+            if (is_backward) item(v, 0, std::max(l.death, 0), layout.places[v].offset);
+            else item(v, l.birth, end, layout.places[v].offset);
             break;
         case Home::x:
             if (key.x_in_frame) item(v, 0, is_backward ? std::max(l.death, 0) : end, 0);
@@ -71,8 +71,8 @@ void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Step>
     for (size_t i = 0; i < items.size(); ++i) {
         if (owner[i] < 0) continue;
         const bool slab = items[i].offset >= layout.frame_bytes;
-        layout.spots[owner[i]] = {slab ? Spot::Where::slab : Spot::Where::frame,
-                                  slab ? items[i].offset - layout.frame_bytes : items[i].offset};
+        layout.places[owner[i]] = {slab ? ValuePlace::Where::slab : ValuePlace::Where::frame,
+                                   slab ? items[i].offset - layout.frame_bytes : items[i].offset};
     }
 }
 
@@ -91,22 +91,22 @@ void check_total(const Schedule &s, const LayoutKey &key) {
 Layout make_layout(const Schedule &s, const LayoutKey &key) {
     check_total(s, key);
     Layout l;
-    l.spots.resize(s.values.size());
+    l.places.resize(s.values.size());
     const int64_t x_bytes = s.values[s.x].bytes;
     l.frame_bytes = key.shard_bytes + (key.x_in_frame ? x_bytes : 0);
     l.staged_bytes = key.x_staged ? x_bytes : 0;
     for (int32_t v : s.saved) {
         const bool staged = s.values[v].home == Home::staged;
         int64_t &top = staged ? l.staged_bytes : l.frame_bytes;
-        l.spots[v] = {staged ? Spot::Where::staged : Spot::Where::frame, top};
+        l.places[v] = {staged ? ValuePlace::Where::staged : ValuePlace::Where::frame, top};
         top += s.values[v].bytes;
     }
     pack_phase(s, key, s.forward, false, l);
     if (!s.backward.empty()) pack_phase(s, key, s.backward, true, l);
-    if (key.x_staged) l.spots[s.x] = {Spot::Where::staged, 0};
+    if (key.x_staged) l.places[s.x] = {ValuePlace::Where::staged, 0};
     for (size_t v = 0; v < s.values.size(); ++v)
         if (s.root(static_cast<int32_t>(v)) != static_cast<int32_t>(v))
-            l.spots[v] = l.spots[s.root(static_cast<int32_t>(v))];
+            l.places[v] = l.places[s.root(static_cast<int32_t>(v))];
     return l;
 }
 

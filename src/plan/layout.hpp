@@ -9,7 +9,8 @@
 
 namespace mdlm {
 
-struct Spot {
+// Where a value stands in its layer's frame, slab or staging slot; where those are, a PlanEntry says.
+struct ValuePlace {
     enum class Where {
         outside,
         frame,
@@ -24,14 +25,14 @@ struct Layout {
     int64_t staged_bytes = 0;                       // on the host
     int64_t forward_slab = 0, backward_slab = 0;    // heights of the slab
     int64_t forward_alive = 0, backward_alive = 0;  // most bytes alive, frame and slab together
-    std::vector<Spot> spots;                        // by value
+    std::vector<ValuePlace> places;                 // by value
 };
 
 struct LayoutKey {
     bool x_in_frame = false;  // the input stands at the start of the frame
     bool x_staged = false;    // the input stands at the start of the staging slot
-    bool y_in_slab =
-        false;  // the output is the next frame's input, right above this frame: it takes the start of the slab
+    // The output is the next frame's input, right above this frame: it takes the start of the slab.
+    bool y_in_slab = false;
     bool slab_above = false;  // the slab stands right above the frame
     int64_t shard_bytes = 0;  // a share of the input stands at the start of the frame instead
     auto operator<=>(const LayoutKey &) const = default;

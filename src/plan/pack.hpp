@@ -9,7 +9,7 @@ namespace mdlm {
 
 struct PackItem {
     int64_t bytes = 0;             // a multiple of the granule
-    int32_t birth = 0, death = 0;  // steps, both included
+    int32_t birth = 0, death = 0;  // places in the list of ops, both included
     int64_t offset = -1;           // given (>= 0), or found
     bool overlaps(const PackItem &o) const { return birth <= o.death && o.birth <= death; }
 };

@@ -30,7 +30,7 @@ public:
                 made_[b] = value(b, home);
                 if (home == Home::frame || home == Home::staged) s_.saved.push_back(made_[b]);
             }
-            step(s_.forward, static_cast<int32_t>(i), false, false, made_, made_);
+            add_op(s_.forward, static_cast<int32_t>(i), false, false, made_, made_);
         }
         s_.y = made_[p_.output];
     }
@@ -50,7 +50,7 @@ public:
                 at_hand_[b] = value(b, b == d_.input_gradient ? Home::dx : Home::scratch);
                 if (b == d_.input_gradient) s_.dx = at_hand_[b];
             }
-            step(s_.backward, static_cast<int32_t>(i), true, false, at_hand_, at_hand_);
+            add_op(s_.backward, static_cast<int32_t>(i), true, false, at_hand_, at_hand_);
         }
     }
 
@@ -79,7 +79,7 @@ private:
             outs[o] = value(o, Home::scratch);  // what was kept is not written over: a place to write instead
             if (at_hand_[o] < 0) at_hand_[o] = outs[o];
         }
-        step(s_.backward, i, false, true, at_hand_, outs);
+        add_op(s_.backward, i, false, true, at_hand_, outs);
     }
 
     int32_t value(BufferId b, Home home) {
@@ -87,10 +87,10 @@ private:
         return static_cast<int32_t>(s_.values.size() - 1);
     }
 
-    void step(std::vector<Step> &to, int32_t index, bool is_backward, bool replay, const std::vector<int32_t> &in,
-              const std::vector<int32_t> &out) {
+    void add_op(std::vector<ScheduledOp> &to, int32_t index, bool is_backward, bool replay,
+                const std::vector<int32_t> &in, const std::vector<int32_t> &out) {
         const Op &op = d_.op(index, is_backward);
-        Step s{index, is_backward, replay, {}, {}, -1};
+        ScheduledOp s{index, is_backward, replay, {}, {}, -1};
         for (BufferId b : op.in) s.in.push_back(in[b]);
         for (BufferId b : op.out) s.out.push_back(out[b]);
         const int64_t bytes = op.workspace(traits_, bound_);
@@ -117,29 +117,29 @@ bool same_form(const Buffer &a, const Buffer &b) {
 }
 
 // Lets an op write over an input that it is the last to read.
-void work_in_place(Schedule &s, std::vector<Step> &steps, bool is_backward) {
+void work_in_place(Schedule &s, std::vector<ScheduledOp> &ops, bool is_backward) {
     const auto last_use = [&](int32_t v) {
         int32_t last = -1;
-        for (size_t i = 0; i < steps.size(); ++i)
-            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) +
-                    std::count(steps[i].out.begin(), steps[i].out.end(), v) >
+        for (size_t i = 0; i < ops.size(); ++i)
+            if (std::count(ops[i].in.begin(), ops[i].in.end(), v) +
+                    std::count(ops[i].out.begin(), ops[i].out.end(), v) >
                 0)
                 last = static_cast<int32_t>(i);
         return last;
     };
     const auto first_use = [&](int32_t v) {
-        for (size_t i = 0; i < steps.size(); ++i)
-            if (std::count(steps[i].in.begin(), steps[i].in.end(), v) +
-                    std::count(steps[i].out.begin(), steps[i].out.end(), v) >
+        for (size_t i = 0; i < ops.size(); ++i)
+            if (std::count(ops[i].in.begin(), ops[i].in.end(), v) +
+                    std::count(ops[i].out.begin(), ops[i].out.end(), v) >
                 0)
                 return static_cast<int32_t>(i);
         return -1;
     };
-    for (size_t i = 0; i < steps.size(); ++i) {
-        const Step &step = steps[i];
-        if (step.out.empty()) continue;  // only parameter gradients are wanted of it
-        for (int32_t candidate : s.op(step).in_place()) {
-            const int32_t from = step.in[candidate], to = step.out[0];
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const ScheduledOp &op = ops[i];
+        if (op.out.empty()) continue;  // only parameter gradients are wanted of it
+        for (int32_t candidate : s.op(op).in_place()) {
+            const int32_t from = op.in[candidate], to = op.out[0];
             const Value &a = s.values[from], &b = s.values[to];
             const Home ra = s.values[s.root(from)].home;
             const bool from_free = a.home == Home::scratch || (is_backward && a.home == Home::frame);
@@ -147,7 +147,7 @@ void work_in_place(Schedule &s, std::vector<Step> &steps, bool is_backward) {
             if (!from_free || !to_free || b.same_as >= 0) continue;
             if (b.home == Home::frame && ra == Home::frame) continue;
             if (!same_form(s.layer->buffers[a.buffer], s.layer->buffers[b.buffer])) continue;
-            if (std::count(step.in.begin(), step.in.end(), from) != 1 || last_use(from) != static_cast<int32_t>(i) ||
+            if (std::count(op.in.begin(), op.in.end(), from) != 1 || last_use(from) != static_cast<int32_t>(i) ||
                 first_use(to) != static_cast<int32_t>(i))
                 continue;
             if (b.home == Home::frame) s.values[s.root(from)].same_as = to;  // made where its successor is saved

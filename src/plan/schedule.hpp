@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of one layer under one policy: forward, and backward with the replay that it needs and no more.
+// The ops of one layer under one policy, in order: forward, and backward with the replay that it needs and no more.
 #pragma once
 #include <memory>
 #include <vector>
@@ -23,13 +23,14 @@ enum class Home {
 // One incarnation of a buffer: what forward makes, what replay makes again and what backward makes are values of their
 // own.
 struct Value {
-    BufferId buffer = no_buffer;  // no_buffer: a step's workspace
+    BufferId buffer = no_buffer;  // no_buffer: an op's workspace
     Home home = Home::scratch;
     int64_t bytes = 0;     // at the reserved extent, rounded
     int32_t same_as = -1;  // in backward and forward apart: shares the storage of this value (see Schedule::root)
 };
 
-struct Step {
+// An op of the layer program or of its derivative, at its place in a schedule.
+struct ScheduledOp {
     int32_t op = 0;
     bool backward = false;  // op is one of Differentiated::backward, else of Program::ops
     bool replay = false;
@@ -40,11 +41,11 @@ struct Step {
 struct Schedule {
     std::shared_ptr<const Differentiated> layer;
     std::vector<Value> values;
-    std::vector<Step> forward, backward;
+    std::vector<ScheduledOp> forward, backward;
     std::vector<int32_t> saved;  // values in frame or staged, in the order of their birth
     bool saves_input = false;    // backward or its replay reads x
     int32_t x = -1, y = -1, dy = -1, dx = -1;
-    const Op &op(const Step &s) const { return layer->op(s.op, s.backward); }
+    const Op &op(const ScheduledOp &s) const { return layer->op(s.op, s.backward); }
     // The value whose storage a value uses: itself, unless the planner decided to work in place.
     int32_t root(int32_t v) const {
         while (values[v].same_as >= 0) v = values[v].same_as;

@@ -9,12 +9,12 @@ namespace mdlm {
 
 DType dtype_of(const Program &program) { return program.buffers[program.input].dtype; }
 
-StepTimes times_of(const Schedule &s, const std::vector<Step> &steps, Extent extent, const DeviceTable &table) {
-    StepTimes t;
+PhaseTimes times_of(const Schedule &s, const std::vector<ScheduledOp> &ops, Extent extent, const DeviceTable &table) {
+    PhaseTimes t;
     const DType dtype = dtype_of(*s.layer->program);
-    for (const Step &step : steps) {
-        int64_t &to = step.replay ? t.replayed_ns : t.own_ns;
-        to = add(to, table.ns(s.op(step).cost(extent), dtype));
+    for (const ScheduledOp &op : ops) {
+        int64_t &to = op.replay ? t.replayed_ns : t.own_ns;
+        to = add(to, table.ns(s.op(op).cost(extent), dtype));
     }
     return t;
 }
@@ -26,18 +26,18 @@ int64_t shard_ns(int64_t share_bytes, int64_t group_size, const DeviceTable &tab
 std::vector<ItemTimes> times_of(const BlockPlan &plan, const DeviceTable &table) {
     std::vector<ItemTimes> items(plan.items.size());
     std::vector<char> shared(plan.items.size(), 0);
-    std::map<std::pair<const Schedule *, bool>, StepTimes> seen;
+    std::map<std::pair<const Schedule *, bool>, PhaseTimes> seen;
     for (const auto *list : {&plan.forward, &plan.backward})
-        for (const Entry &e : *list) {
+        for (const PlanEntry &e : *list) {
             ItemTimes &item = items[e.item];
-            if (e.kind == Entry::Kind::shard_input) shared[e.item] = 1;
-            if (e.kind != Entry::Kind::forward && e.kind != Entry::Kind::backward) continue;
-            const bool backward = e.kind == Entry::Kind::backward;
+            if (e.kind == PlanEntry::Kind::shard_input) shared[e.item] = 1;
+            if (e.kind != PlanEntry::Kind::forward && e.kind != PlanEntry::Kind::backward) continue;
+            const bool backward = e.kind == PlanEntry::Kind::backward;
             const auto [at, is_new] = seen.try_emplace({e.schedule, backward});
             if (is_new)
                 at->second = times_of(*e.schedule, backward ? e.schedule->backward : e.schedule->forward,
                                       plan.input.bound, table);
-            const StepTimes &t = at->second;
+            const PhaseTimes &t = at->second;
             int64_t &own = e.replay ? item.extra_ns : backward ? item.backward_ns : item.forward_ns;
             own = add(own, t.own_ns);
             item.extra_ns = add(item.extra_ns, t.replayed_ns);

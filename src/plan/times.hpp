@@ -17,10 +17,11 @@ std::vector<ItemTimes> times_of(const BlockPlan &plan, const DeviceTable &table)
 ItemTimes sum(const std::vector<ItemTimes> &items);
 
 // Of the ops of one phase of a schedule; replayed ones apart.
-struct StepTimes {
+struct PhaseTimes {
     int64_t own_ns = 0, replayed_ns = 0;
 };
-StepTimes times_of(const Schedule &schedule, const std::vector<Step> &steps, Extent extent, const DeviceTable &table);
+PhaseTimes times_of(const Schedule &schedule, const std::vector<ScheduledOp> &ops, Extent extent,
+                    const DeviceTable &table);
 DType dtype_of(const Program &program);
 // What keeping a unit's input as a share costs: cutting it out in forward, gathering it in backward.
 int64_t shard_ns(int64_t share_bytes, int64_t group_size, const DeviceTable &table);

@@ -32,13 +32,14 @@ void check(const LayerType &t, size_t i) {
     if (t.policies.empty() || t.policies.size() > most)
         fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].policies: %zu of them: expected 1 .. %zu", i, t.policies.size(),
              most);
-    if (std::none_of(t.policies.begin(), t.policies.end(), [](const Policy &p) { return (p.roles & role_alone) != 0; }))
+    if (std::none_of(t.policies.begin(), t.policies.end(),
+                     [](const PolicyCost &p) { return (p.roles & role_alone) != 0; }))
         fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].policies: expected one that may stand alone", i);
     if (t.unit_inputs.size() > most)
         fail(MDLM_ERROR_ARGUMENT, "chain: layers[%zu].unit_inputs: %zu of them: expected 0 .. %zu", i,
              t.unit_inputs.size(), most);
     for (size_t j = 0; j < t.policies.size(); ++j) {
-        const Policy &p = t.policies[j];
+        const PolicyCost &p = t.policies[j];
         not_negative(i, "policies", j, "saved_bytes", p.saved_bytes);
         not_negative(i, "policies", j, "extra_ns", p.extra_ns);
         not_negative(i, "policies", j, "forward_bytes", p.forward_bytes);
@@ -58,7 +59,7 @@ struct Most {
 Most most_of(const LayerType &t, int64_t depth) {
     Most m;
     int64_t extra = 0, rebuild = 0, restore = 0, form = 0;
-    for (const Policy &p : t.policies) {
+    for (const PolicyCost &p : t.policies) {
         m.retained = std::max(m.retained, p.saved_bytes);
         m.alive = std::max({m.alive, p.forward_bytes, p.backward_bytes});
         extra = std::max(extra, p.extra_ns), rebuild = std::max(rebuild, p.rebuild_ns);

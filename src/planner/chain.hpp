@@ -36,13 +36,13 @@ namespace mdlm::planner {
 // last layer of a unit may have a policy that no other has. In JSON all may stand everywhere.
 enum Role : uint32_t { role_alone = 1, role_inside = 2, role_last = 4, role_any = 7 };
 
-// Bytes and nanoseconds, none negative.
-struct Policy {
+// What a policy of one layer needs and costs: bytes and nanoseconds, none negative.
+struct PolicyCost {
     std::string name;
     int64_t saved_bytes = 0;  // s: retained from the end of forward to the end of backward, the input's form included
     int64_t extra_ns = 0;     // r: beyond saving everything
-    int64_t forward_bytes =
-        0;  // f: most alive in forward above what earlier layers retain, x_{i-1} and x_i included; >= s
+    // f: most alive in forward above what earlier layers retain, x_{i-1} and x_i included; >= s.
+    int64_t forward_bytes = 0;
     int64_t backward_bytes = 0;  // b: the same in replay and backward; >= s
     int64_t rebuild_ns = 0;      // c: makes s again out of x_{i-1} without x_i, for the last layer of a unit
     uint32_t roles = role_any;
@@ -62,7 +62,7 @@ struct LayerType {
     int64_t grad_boundary_bytes = 0;     // g: of its gradient
     int64_t forward_ns = 0;              // F
     int64_t unsaved_forward_bytes = 0;   // n: most alive in a forward that saves nothing
-    std::vector<Policy> policies;        // at least one
+    std::vector<PolicyCost> policies;    // at least one
     std::vector<UnitInput> unit_inputs;  // forms that a unit beginning here may retain; none: no unit begins here
 };
 
@@ -93,15 +93,16 @@ inline constexpr int64_t most_layers = 4097, most_choices = 1024, most_in_flight
 void check(const Chain &chain);
 
 // One item of a plan. A tree as a list: an item is followed by all items inside it.
-struct Item {
+struct PlanItem {
     int32_t first = 0, count = 1;  // layers; count > 1: a unit
     int32_t choice = 0;            // policies[choice] of a single layer, unit_inputs[choice] of a unit's first layer
     int32_t inside = 0;            // items that follow and lie in this one, at any depth
-    bool operator==(const Item &) const = default;
+    bool operator==(const PlanItem &) const = default;
 };
-using Plan = std::vector<Item>;
+using ChainPlan = std::vector<PlanItem>;
 
-struct Measure {
+// What a whole plan needs and costs.
+struct PlanCost {
     int64_t peak_bytes = 0, extra_ns = 0;
 };
 
@@ -111,17 +112,17 @@ struct Result {
     int64_t gap_ns = 0;                    // no plan of the space costs less than extra_ns - gap_ns
     int64_t peak_bytes = 0, extra_ns = 0;  // of the plan, fixed_bytes included
     int64_t minimum_budget_bytes = 0;      // the smallest budget that any plan fits
-    Plan plan;                             // empty when infeasible
+    ChainPlan plan;                        // empty when infeasible
 };
 
-struct Point {
+struct FrontierPoint {
     int64_t peak_bytes = 0, extra_ns = 0;
-    Plan plan;
+    ChainPlan plan;
 };
 struct Frontier {
     bool optimal = true;
-    int64_t gap_ns = 0;         // at every budget, no plan costs less than the frontier's by more
-    std::vector<Point> points;  // peaks rise, times fall
+    int64_t gap_ns = 0;                 // at every budget, no plan costs less than the frontier's by more
+    std::vector<FrontierPoint> points;  // peaks rise, times fall
 };
 
 // The plan with the least extra time whose peak is at most budget_bytes; of those the one with the lowest peak; of
@@ -135,7 +136,7 @@ Result solve(const Chain &chain, int64_t budget_bytes, int64_t label_cap = 0, Ca
 Frontier frontier(const Chain &chain, int64_t point_cap = 0, bool with_plans = true,
                   Cancellation *cancellation = nullptr);
 // The peak and the extra time of a plan, by the rules on top. An Error when it is no plan of the chain's space.
-Measure simulate(const Chain &chain, const Plan &plan);
+PlanCost simulate(const Chain &chain, const ChainPlan &plan);
 
 // JSON, format "mdlm-chain" version 1. An Error (FORMAT or OVERFLOW) names the place.
 Chain read_chain(std::string_view json);
@@ -143,6 +144,6 @@ std::string write_chain(const Chain &chain);
 std::string to_json(const Chain &chain, const Result &result);
 std::string to_json(const Chain &chain, const Frontier &frontier, Cancellation *cancellation = nullptr);
 // {"layer": 0, "policy": "X"} or {"unit": [0, 1], "input": "keep", "inner": [...]}, in a list.
-std::string to_json(const Chain &chain, const Plan &plan);
+std::string to_json(const Chain &chain, const ChainPlan &plan);
 
 }  // namespace mdlm::planner

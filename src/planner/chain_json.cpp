@@ -201,7 +201,7 @@ private:
         } else if (inner_ == policies_name) {
             auto &list = chain_.types.back().policies;
             list.emplace_back();
-            Policy &p = list.back();
+            PolicyCost &p = list.back();
             p.name = std::to_string(list.size() - 1);
             fields_.push_back({{"name", Kind::text, nullptr, nullptr, &p.name},
                                {"saved_bytes", Kind::integer, &p.saved_bytes},

@@ -20,7 +20,7 @@ constexpr int64_t most_step_bytes = int64_t{128} << 20, most_plan_bytes = int64_
 // Points of a frontier whose plans are kept: an item for each layer, and as many for units.
 size_t most_with_plans(const Chain &chain) {
     return static_cast<size_t>(
-        std::max<int64_t>(most_plan_bytes / (2 * chain.size() * static_cast<int64_t>(sizeof(Item))), 2));
+        std::max<int64_t>(most_plan_bytes / (2 * chain.size() * static_cast<int64_t>(sizeof(PlanItem))), 2));
 }
 
 // Leaves those that no other one beats. Peaks rise and times fall; equals stay, they may be other plans.
@@ -62,7 +62,7 @@ std::vector<int64_t> spread(int64_t low, int64_t high) {
 // `error`, but often bounds on all plans say that it cannot have mattered so much. stack: bytes that a plan's stack can
 // have, given its peak.
 template <class Stack>
-int64_t gap_of(const std::vector<Point> &points, const Edges &edges, int64_t error, Cancellation *cancellation,
+int64_t gap_of(const std::vector<FrontierPoint> &points, const Edges &edges, int64_t error, Cancellation *cancellation,
                Stack stack) {
     if (error == 0 || points.empty()) return error;
     const Bounds bounds(edges, spread(stack(points.front().peak_bytes), stack(points.back().peak_bytes)), cancellation);
@@ -109,8 +109,8 @@ public:
 
     // Calls push(plan), or point(peak, ns), peaks rising, equals one after the other; returns by how much costs may be
     // too high.
-    template <class Push, class Point>
-    int64_t run(Push push, Point point, bool with_plans) {
+    template <class Push, class AddPoint>
+    int64_t run(Push push, AddPoint point, bool with_plans) {
         sample();
         all_that_may_be_better();
         if (!with_plans) {
@@ -118,7 +118,7 @@ public:
             return error_ns_ + left_out_ns_;
         }
         // The plans of what is left, in a second walk over their slabs.
-        std::vector<Plan> plans(best_.size());
+        std::vector<ChainPlan> plans(best_.size());
         walk([&](const Edges &edges, size_t, size_t, int64_t slab) {
             if (std::none_of(best_.begin(), best_.end(), [&](const Found &f) { return f.slab == slab; })) return;
             search(edges, options_, found_);
@@ -126,7 +126,7 @@ public:
                 if (best_[i].slab == slab)
                     plans[i] = rebuild(space_, found_.from, best_[i].stack, best_[i].ns, {false, slab});
         });
-        for (Plan &plan : plans) push(std::move(plan));
+        for (ChainPlan &plan : plans) push(std::move(plan));
         return error_ns_ + left_out_ns_;
     }
 
@@ -217,7 +217,7 @@ private:
     std::vector<Found> best_;
     std::vector<int64_t> tried_;
     int64_t error_ns_ = 0, left_out_ns_ = 0;
-    Search found_;
+    SearchResult found_;
 };
 
 }  // namespace
@@ -233,11 +233,11 @@ Frontier frontier(const Chain &chain, int64_t point_cap, bool with_plans, Cancel
     space.set_limit(infinite - 1);
     space.set_step_cap(point_cap);
     Frontier out;
-    Search found;
+    SearchResult found;
     SearchOptions o;
     o.limit = infinite - 1, o.cap = cap, o.cancellation = cancellation;
-    const auto push = [&](Plan plan) {
-        const Measure m = simulate(chain, plan);
+    const auto push = [&](ChainPlan plan) {
+        const PlanCost m = simulate(chain, plan);
         if (!out.points.empty() && out.points.back().peak_bytes == m.peak_bytes &&
             out.points.back().extra_ns == m.extra_ns) {
             if (before(plan, out.points.back().plan)) out.points.back().plan = std::move(plan);

@@ -13,11 +13,11 @@ namespace {
 int64_t keep_best(Steps &steps, std::vector<int64_t> &low, size_t most) {
     if (steps.size() <= most) return infinite;
     std::vector<int64_t> sorted(low.begin() + 1, low.end());
-    const size_t room = most - 1;
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(room), sorted.end());
-    const int64_t first_out = sorted[room];  // of equals, as many as there is room for
-    size_t equals =
-        room - static_cast<size_t>(std::count_if(low.begin() + 1, low.end(), [&](int64_t v) { return v < first_out; }));
+    const size_t others = most - 1;  // besides the first
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(others), sorted.end());
+    const int64_t first_out = sorted[others];  // of equals, as many as there is room for
+    size_t equals = others - static_cast<size_t>(
+                                 std::count_if(low.begin() + 1, low.end(), [&](int64_t v) { return v < first_out; }));
     size_t kept = 1;
     for (size_t i = 1; i < steps.size(); ++i) {
         if (low[i] > first_out || (low[i] == first_out && equals == 0)) continue;
@@ -53,7 +53,7 @@ int64_t keep_nearest(Steps &steps, const std::vector<int64_t> &slack, size_t mos
 
 }  // namespace
 
-void search(const Edges &edges, const SearchOptions &o, Search &out) {
+void search(const Edges &edges, const SearchOptions &o, SearchResult &out) {
     const size_t layers = edges.size();
     out.left_out_ns = infinite;
     out.from.resize(layers + 1);
@@ -92,15 +92,16 @@ void search(const Edges &edges, const SearchOptions &o, Search &out) {
     out.error_ns = error[0];
 }
 
-bool before(const Plan &a, const Plan &b) {
-    const auto key = [](const Item &i) { return std::array<int32_t, 3>{i.count > 1, i.count, i.choice}; };
+bool before(const ChainPlan &a, const ChainPlan &b) {
+    const auto key = [](const PlanItem &i) { return std::array<int32_t, 3>{i.count > 1, i.count, i.choice}; };
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                        [&](const Item &x, const Item &y) { return key(x) < key(y); });
+                                        [&](const PlanItem &x, const PlanItem &y) { return key(x) < key(y); });
 }
 
 namespace {
 
-struct Task {
+// A stretch of layers whose items rebuild has yet to find: the whole chain, or the inside of a unit.
+struct PendingLayers {
     int64_t at, end;    // layers yet to do
     int64_t inner;      // nesting left for units among them
     int64_t bytes, ns;  // available to them
@@ -109,18 +110,18 @@ struct Task {
 
 }  // namespace
 
-Plan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_t ns, const Rules &rules) {
-    Plan plan;
+ChainPlan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_t ns, const PeakRule &rules) {
+    ChainPlan plan;
     std::vector<Arc> arcs;
-    std::vector<Task> tasks = {{0, space.layers(), space.nested(), bytes, ns, -1}};
-    while (!tasks.empty()) {
+    std::vector<PendingLayers> pending = {{0, space.layers(), space.nested(), bytes, ns, -1}};
+    while (!pending.empty()) {
         poll(space.cancellation(), searching);
-        Task &t = tasks.back();
+        PendingLayers &t = pending.back();
         if (t.at == t.end) {
             if (t.of >= 0)
                 plan[static_cast<size_t>(t.of)].inside =
                     static_cast<int32_t>(static_cast<std::ptrdiff_t>(plan.size()) - t.of - 1);
-            tasks.pop_back();
+            pending.pop_back();
             continue;
         }
         const bool outer = t.of < 0;
@@ -129,8 +130,8 @@ Plan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_
         bool found = false;
         for (const Arc &a : arcs) {
             // What the item may use, and what is left for those behind it.
-            const int64_t room = outer && !rules.one ? rules.slab + a.left : t.bytes;
-            if (a.floor > room) continue;
+            const int64_t available = outer && !rules.one ? rules.slab + a.left : t.bytes;
+            if (a.floor > available) continue;
             const int64_t next = t.at + a.count;
             const int64_t rest = outer           ? cost_at(from[static_cast<size_t>(next)], t.bytes - a.left)
                                  : next == t.end ? 0
@@ -140,14 +141,14 @@ Plan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_
             int64_t inside = 0;
             if (a.count > 1) {
                 if (a.ns + rest + space.least_ns(t.at, a.count) > t.ns) continue;
-                inside = cost_at(space.inside(t.at, a.count, deeper), room);
+                inside = cost_at(space.inside(t.at, a.count, deeper), available);
                 if (inside >= infinite || a.ns + rest + inside > t.ns) continue;
             }
             const auto index = static_cast<std::ptrdiff_t>(plan.size());
             plan.push_back({static_cast<int32_t>(t.at), a.count, a.choice, 0});
-            const Task unit = {t.at, next, deeper, room, inside, index};
+            const PendingLayers unit = {t.at, next, deeper, available, inside, index};
             t.at = next, t.bytes -= a.left, t.ns = rest;
-            if (a.count > 1) tasks.push_back(unit);
+            if (a.count > 1) pending.push_back(unit);
             found = true;
             break;
         }

@@ -8,7 +8,8 @@
 
 namespace mdlm::planner {
 
-struct Search {
+// What the search found for every layer.
+struct SearchResult {
     std::vector<Steps> from;  // by layer; from[L] is what the loss needs
     // Plans that were left out cost at least this; infinite when none was that could matter.
     int64_t left_out_ns = infinite;
@@ -28,17 +29,17 @@ struct SearchOptions {
     std::function<const Bounds &()> near;
     Cancellation *cancellation = nullptr;
 };
-void search(const Edges &edges, const SearchOptions &options, Search &out);
+void search(const Edges &edges, const SearchOptions &options, SearchResult &out);
 
 // What the peak of a plan with so many tapes in flight is made of, given the most bytes of slab that an item may use
 // (several tapes).
-struct Rules {
+struct PeakRule {
     bool one = true;   // one tape: the slab stands above the stack
     int64_t slab = 0;  // several tapes
 };
 // The order of plans: policies before units, each by index, shorter units before longer.
-bool before(const Plan &a, const Plan &b);
+bool before(const ChainPlan &a, const ChainPlan &b);
 // The first plan, in that order, that a search found with at most `bytes` and `ns`; `from` as Search's.
-Plan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_t ns, const Rules &rules);
+ChainPlan rebuild(Space &space, const std::vector<Steps> &from, int64_t bytes, int64_t ns, const PeakRule &rules);
 
 }  // namespace mdlm::planner

@@ -19,9 +19,9 @@ struct Level {
 
 class Walk {
 public:
-    Walk(const Chain &chain, const Plan &plan) : chain_(chain), plan_(plan) {}
+    Walk(const Chain &chain, const ChainPlan &plan) : chain_(chain), plan_(plan) {}
 
-    Measure run() {
+    PlanCost run() {
         levels_.push_back({0, chain_.size(), plan_.size(), 0, 0, 0});
         int64_t slab = chain_.loss_bytes;
         while (true) {
@@ -36,14 +36,14 @@ public:
                 continue;
             }
             if (next_ == l.items_end) bad("an item");
-            const Item &item = plan_[next_];
+            const PlanItem &item = plan_[next_];
             if (item.first != l.at || item.count < 1 || item.first + int64_t{item.count} > l.end)
                 bad("the layer that is next, within its unit");
             const bool outer = levels_.size() == 1;
             if (outer) base_ = l.stack, most_ = 0;
             ++next_;
             if (item.count == 1) {
-                const Policy &p = single(item, l);
+                const PolicyCost &p = single(item, l);
                 if (outer) slab = std::max(slab, most_ - base_ - p.saved_bytes);
             } else {
                 unit(item, l);  // a new level: l is gone
@@ -61,11 +61,11 @@ private:
     }
     void need(int64_t bytes) { most_ = std::max(most_, bytes), peak_ = std::max(peak_, bytes); }
 
-    const Policy &single(const Item &item, Level &l) {
+    const PolicyCost &single(const PlanItem &item, Level &l) {
         const LayerType &t = chain_.type(item.first);
         if (item.choice < 0 || static_cast<size_t>(item.choice) >= t.policies.size() || item.inside != 0)
             bad("a policy of the layer");
-        const Policy &p = t.policies[static_cast<size_t>(item.choice)];
+        const PolicyCost &p = t.policies[static_cast<size_t>(item.choice)];
         const uint32_t role = levels_.size() == 1 ? role_alone : l.at + 1 == l.end ? role_last : role_inside;
         if ((p.roles & role) == 0) bad("a policy that may stand there");
         need(l.stack + l.grad + p.forward_bytes);
@@ -77,7 +77,7 @@ private:
         return p;
     }
 
-    void unit(const Item &item, Level &l) {
+    void unit(const PlanItem &item, Level &l) {
         const LayerType &t = chain_.type(item.first);
         if (item.choice < 0 || static_cast<size_t>(item.choice) >= t.unit_inputs.size())
             bad("an input form of the unit's first layer");
@@ -104,7 +104,7 @@ private:
     }
 
     const Chain &chain_;
-    const Plan &plan_;
+    const ChainPlan &plan_;
     std::vector<Level> levels_;
     size_t next_ = 0;
     int64_t peak_ = 0, ns_ = 0;
@@ -113,7 +113,7 @@ private:
 
 }  // namespace
 
-Measure simulate(const Chain &chain, const Plan &plan) {
+PlanCost simulate(const Chain &chain, const ChainPlan &plan) {
     check(chain);
     return Walk(chain, plan).run();
 }

@@ -33,7 +33,7 @@ public:
         else run_several();
         r.feasible = true;
         r.plan = std::move(best_.plan);
-        const Measure seen = simulate(chain, r.plan);
+        const PlanCost seen = simulate(chain, r.plan);
         r.peak_bytes = seen.peak_bytes, r.extra_ns = seen.extra_ns;
         r.gap_ns = std::max<int64_t>(r.extra_ns - std::max<int64_t>(std::min(best_.ns - error_ns_, others_ns_), 0), 0);
         r.optimal = r.gap_ns == 0;
@@ -50,21 +50,21 @@ public:
 private:
     struct Best {
         int64_t ns = infinite, bytes = infinite;  // bytes: the peak without what is fixed
-        Plan plan;
+        ChainPlan plan;
     };
 
     // Takes a search's cheapest plan if it is better than the best.
-    void take(const Search &found, const Rules &rules) {
+    void take(const SearchResult &found, const PeakRule &rules) {
         if (found.all().empty()) return;
         const Step &last = found.all().back();
         const int64_t bytes = rules.one ? last.bytes : space_.chain().in_flight * last.bytes + rules.slab;
         if (last.ns > best_.ns || (last.ns == best_.ns && bytes > best_.bytes)) return;
-        Plan plan = rebuild(space_, found.from, last.bytes, last.ns, rules);
+        ChainPlan plan = rebuild(space_, found.from, last.bytes, last.ns, rules);
         if (last.ns == best_.ns && bytes == best_.bytes && !before(plan, best_.plan)) return;
         best_ = {last.ns, bytes, std::move(plan)};
     }
 
-    void search_with(const Edges &edges, const Bounds &bounds, int64_t limit, const Rules &rules, size_t cap) {
+    void search_with(const Edges &edges, const Bounds &bounds, int64_t limit, const PeakRule &rules, size_t cap) {
         SearchOptions o;
         o.cancellation = space_.cancellation();
         o.limit = limit, o.bounds = &bounds, o.most_ns = best_.ns, o.cap = cap;
@@ -77,7 +77,7 @@ private:
             std::erase_if(edges[i], [&](const Edge &e) { return !bounds.may(static_cast<int64_t>(i), e, most); });
     }
     // From rough to exact; what the last search leaves out counts.
-    void refine(Edges &edges, const Bounds &bounds, int64_t limit, const Rules &rules) {
+    void refine(Edges &edges, const Bounds &bounds, int64_t limit, const PeakRule &rules) {
         const int64_t error = error_of(edges);
         error_ns_ = std::max(error_ns_, error);
         for (size_t few : {size_t{48}, size_t{768}}) {
@@ -152,7 +152,7 @@ private:
     Best best_;
     int64_t others_ns_ = infinite;  // what was left out costs at least this
     int64_t error_ns_ = 0;          // and what was not may cost less than it seems by this
-    Search found_;
+    SearchResult found_;
 };
 
 }  // namespace

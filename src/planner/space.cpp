@@ -7,7 +7,7 @@
 namespace mdlm::planner {
 namespace {
 
-bool no_more(const Policy &a, const Policy &b, bool inside) {
+bool no_more(const PolicyCost &a, const PolicyCost &b, bool inside) {
     const uint32_t roles = inside ? role_inside | role_last : role_alone;
     if ((b.roles & roles & ~a.roles) != 0) return false;
     const bool least = a.saved_bytes <= b.saved_bytes && a.extra_ns <= b.extra_ns;
@@ -18,7 +18,7 @@ bool no_more(const Policy &a, const Policy &b, bool inside) {
 }
 
 // Indices of policies of which no other is as good in everything; the first of equals.
-std::vector<int32_t> useful(const std::vector<Policy> &policies, bool inside) {
+std::vector<int32_t> useful(const std::vector<PolicyCost> &policies, bool inside) {
     std::vector<int32_t> out;
     for (size_t i = 0; i < policies.size(); ++i) {
         if ((policies[i].roles & (inside ? role_inside | role_last : role_alone)) == 0) continue;
@@ -31,14 +31,14 @@ std::vector<int32_t> useful(const std::vector<Policy> &policies, bool inside) {
     return out;
 }
 
-Arc outside(const Policy &p, size_t choice) {
+Arc outside(const PolicyCost &p, size_t choice) {
     return {1, static_cast<int32_t>(choice), p.saved_bytes, std::max(p.forward_bytes, p.backward_bytes), p.extra_ns};
 }
 
 std::vector<int64_t> numbers(const LayerType &t) {
     std::vector<int64_t> all = {t.boundary_bytes, t.grad_boundary_bytes, t.forward_ns, t.unsaved_forward_bytes,
                                 static_cast<int64_t>(t.policies.size())};
-    for (const Policy &p : t.policies)
+    for (const PolicyCost &p : t.policies)
         all.insert(all.end(), {p.saved_bytes, p.extra_ns, p.forward_bytes, p.backward_bytes, p.rebuild_ns, p.roles});
     for (const UnitInput &u : t.unit_inputs) all.insert(all.end(), {u.saved_bytes, u.restore_ns, u.stays});
     return all;
@@ -59,7 +59,7 @@ Space::Space(const Chain &chain, Cancellation *cancellation)
     if (depth_ > 0) {
         find_nodes();
         find_least_bytes();
-        tables_.assign(static_cast<size_t>(depth_), std::vector<Table>(node_count_));
+        tables_.assign(static_cast<size_t>(depth_), std::vector<CostTable>(node_count_));
     }
 }
 
@@ -120,7 +120,7 @@ void Space::policies_inside(int64_t first, int64_t end, bool all, std::vector<Ar
     const int64_t grad = chain_.type(end - 1).grad_boundary_bytes;
     const uint32_t role = first + 1 < end ? role_inside : role_last;
     const auto push = [&](size_t i) {
-        const Policy &p = t.policies[i];
+        const PolicyCost &p = t.policies[i];
         if ((p.roles & role) == 0) return;
         out.push_back({1, static_cast<int32_t>(i), p.saved_bytes, std::max(p.forward_bytes + grad, p.backward_bytes),
                        p.extra_ns + (first + 1 < end ? t.forward_ns : p.rebuild_ns)});
@@ -162,7 +162,7 @@ void Space::find_least_bytes() {
     for (int64_t i = 0; i < layers(); ++i) {
         const LayerType &t = chain_.type(i);
         int64_t extra = infinite, rebuild = infinite;
-        for (const Policy &p : t.policies) {
+        for (const PolicyCost &p : t.policies) {
             // A layer that is not the last one of this unit may be the last one of a unit inside.
             if ((p.roles & (role_inside | role_last)) != 0) extra = std::min(extra, p.extra_ns);
             if ((p.roles & role_last) != 0) rebuild = std::min(rebuild, p.extra_ns + p.rebuild_ns);
@@ -204,15 +204,16 @@ int64_t Space::least_ns(int64_t first, int64_t count) const {
 void Space::set_limit(int64_t bytes) {
     if (bytes > limit_)
         for (auto &tables : tables_)
-            for (Table &t : tables) t = {};
+            for (CostTable &t : tables) t = {};
     limit_ = std::max(limit_, bytes);
 }
 
 void Space::set_step_cap(int64_t most) {
     const auto tables = static_cast<int64_t>(node_count_) * std::max<int64_t>(depth_, 1) + 1;
     const auto fitting = [&](int64_t mib) { return (mib << 20) / static_cast<int64_t>(sizeof(Step)) / tables; };
-    const int64_t room = std::min(std::clamp<int64_t>(fitting(16), 256, 65536), std::max<int64_t>(fitting(64), 4));
-    step_cap_ = static_cast<size_t>(most == 0 ? room : std::min(most, room));
+    const int64_t default_cap =
+        std::min(std::clamp<int64_t>(fitting(16), 256, 65536), std::max<int64_t>(fitting(64), 4));
+    step_cap_ = static_cast<size_t>(most == 0 ? default_cap : std::min(most, default_cap));
 }
 
 const Steps &Space::inside(int64_t first, int64_t count, int64_t inner) {
@@ -226,7 +227,7 @@ const Steps &Space::inside(int64_t first, int64_t count, int64_t inner) {
 
 void Space::make(int64_t first, int64_t count, int64_t inner) {
     static const Steps nothing_left = {{-infinite, 0}};
-    Table &t = table(first, count, inner);
+    CostTable &t = table(first, count, inner);
     poll(cancellation_, searching);
     arcs_.clear();
     policies_inside(first, first + count, false, arcs_);
@@ -237,12 +238,12 @@ void Space::make(int64_t first, int64_t count, int64_t inner) {
         Way way{&nothing_left, nullptr, a.left, a.floor, a.ns};
         int64_t error = 0;
         if (a.count < count) {
-            const Table &rest = table(first + a.count, count - a.count, inner);
+            const CostTable &rest = table(first + a.count, count - a.count, inner);
             way.rest = &rest.steps;
             error = rest.error;
         }
         if (a.count > 1) {
-            const Table &unit = table(first, a.count, inner - 1);
+            const CostTable &unit = table(first, a.count, inner - 1);
             way.inner = &unit.steps;
             error += unit.error;
         }

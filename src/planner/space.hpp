@@ -64,7 +64,8 @@ public:
     int64_t nested() const { return depth_ - 1; }
 
 private:
-    struct Table {
+    // What the inside of one stretch of layers costs, by bytes.
+    struct CostTable {
         Steps steps;
         int64_t error = 0;
         bool made = false;
@@ -76,7 +77,7 @@ private:
     }
     // Deeper nesting than the number of layers allows changes nothing.
     static int64_t level(int64_t count, int64_t inner) { return inner < count - 2 ? inner : count > 2 ? count - 2 : 0; }
-    Table &table(int64_t first, int64_t count, int64_t inner) {
+    CostTable &table(int64_t first, int64_t count, int64_t inner) {
         return tables_[static_cast<size_t>(level(count, inner))][node(first, count)];
     }
     void find_kinds();
@@ -98,7 +99,7 @@ private:
     std::vector<int64_t> passed_ns_;                 // the same with the least extra time of each
     std::vector<int64_t> least_rebuild_ns_;          // by kind, with the extra time
     std::vector<std::vector<int64_t>> least_bytes_;  // by nesting and node
-    std::vector<std::vector<Table>> tables_;         // the same
+    std::vector<std::vector<CostTable>> tables_;     // the same
     int64_t limit_ = -1;
     size_t step_cap_ = SIZE_MAX;
     Merge merge_;

@@ -13,7 +13,8 @@ namespace mdlm::planner {
 inline constexpr const char *searching = "in its search";  // where a call was cancelled
 inline constexpr int64_t infinite = std::numeric_limits<int64_t>::max() / 2;
 
-// From `bytes` on it costs `ns`. In a list bytes rise and ns fall, both strictly; below the first nothing fits.
+// A step of such a function: from `bytes` on it costs `ns`. In a list bytes rise and ns fall, both strictly; below the
+// first nothing fits.
 struct Step {
     int64_t bytes, ns;
 };

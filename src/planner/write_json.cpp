@@ -19,7 +19,7 @@ std::string member(const char *name, bool value) {
     return std::string("\"") + name + (value ? "\": true" : "\": false");
 }
 
-std::string of(const Policy &p) {
+std::string of(const PolicyCost &p) {
     return "{\"name\": " + quoted(p.name) + ", " + member("saved_bytes", p.saved_bytes) + ", " +
            member("extra_ns", p.extra_ns) + ", " + member("forward_bytes", p.forward_bytes) + ", " +
            member("backward_bytes", p.backward_bytes) + ", " + member("rebuild_ns", p.rebuild_ns) + "}";
@@ -57,11 +57,11 @@ std::string write_chain(const Chain &chain) {
     return text + "]}";
 }
 
-std::string to_json(const Chain &chain, const Plan &plan) {
+std::string to_json(const Chain &chain, const ChainPlan &plan) {
     std::string text = "[";
     std::vector<size_t> ends;  // of the units that are open, in the list
     for (size_t i = 0; i < plan.size(); ++i) {
-        const Item &item = plan[i];
+        const PlanItem &item = plan[i];
         if (text.back() != '[') text += ", ";
         const LayerType &t = chain.type(item.first);
         if (item.count == 1) {
@@ -91,7 +91,7 @@ std::string to_json(const Chain &chain, const Frontier &f, Cancellation *cancell
     std::string text = "{\"frontier\": [";
     for (size_t i = 0; i < f.points.size(); ++i) {
         poll(cancellation, "when it wrote its plans");
-        const Point &p = f.points[i];
+        const FrontierPoint &p = f.points[i];
         text += std::string(i == 0 ? "" : ",\n") + "{" + member("peak_bytes", p.peak_bytes) + ", " +
                 member("extra_ns", p.extra_ns) + ", \"plan\": " + to_json(chain, p.plan) + "}";
     }

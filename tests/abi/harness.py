@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test runner as small as these tests need: cases, skips, and the counting line that tests/run_suites.py reads."""
+
 import fnmatch
 import os
 import re
@@ -33,6 +34,7 @@ def case(name):
     def register(function):
         cases.append((name, function))
         return function
+
     return register
 
 
@@ -74,8 +76,10 @@ def compare_stored(name, lines):
     with open(path) as file:
         stored = file.read().splitlines()
     gone, new = [x for x in stored if x not in lines], [x for x in lines if x not in stored]
-    assert not gone and not new, (f"differs from tests/abi/{name}\n  stored, not here: {gone}\n  here, not stored: {new}\n"
-                                  "  what was added on purpose is stored by: python3 tests/abi/run.py --update")
+    assert not gone and not new, (
+        f"differs from tests/abi/{name}\n  stored, not here: {gone}\n  here, not stored: {new}\n"
+        "  what was added on purpose is stored by: python3 tests/abi/run.py --update"
+    )
 
 
 def plain(text):
@@ -100,7 +104,10 @@ def main():
         except Exception:
             print(f"FAILED: {name}")
             traceback.print_exc(file=sys.stdout)
-            print(f"repeat it with: MDLM_BUILD_FOLDER={BUILD} python3 {os.path.relpath(sys.argv[0], ROOT)} '--test-case={name}'")
+            print(
+                f"repeat it with: MDLM_BUILD_FOLDER={BUILD} python3 {os.path.relpath(sys.argv[0], ROOT)} "
+                f"'--test-case={name}'"
+            )
             failed += 1
     print(f"mdlm-test: {passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

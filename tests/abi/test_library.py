@@ -1,9 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exported symbols of libmdlm.so, and its binary interface against that of the last release."""
+
 import os
 import re
 
-from harness import ARCHIVE, HEADERS, HERE, MPI_ARCHIVE, ROOT, SHARED, STATIC_RUNTIME, UPDATE, Skip, case, have, header, plain, run
+from harness import (
+    ARCHIVE,
+    HEADERS,
+    HERE,
+    MPI_ARCHIVE,
+    ROOT,
+    SHARED,
+    STATIC_RUNTIME,
+    UPDATE,
+    Skip,
+    case,
+    have,
+    header,
+    plain,
+    run,
+)
 
 
 def declared():
@@ -12,7 +28,9 @@ def declared():
 
 def undefined(archive):
     """Names that objects of an archive take from elsewhere."""
-    return {line.split()[-1] for line in run(["nm", "--undefined-only", archive]).splitlines() if len(line.split()) == 2}
+    return {
+        line.split()[-1] for line in run(["nm", "--undefined-only", archive]).splitlines() if len(line.split()) == 2
+    }
 
 
 def symbols(path, *options):
@@ -30,8 +48,10 @@ def _(_folder):
     names = declared()
     assert len(names) > 60, names
     exported = symbols(SHARED, "-D")
-    assert sorted(exported) == names, (f"exported, not declared: {sorted(set(exported) - set(names))}; "
-                                       f"declared, not exported: {sorted(set(names) - set(exported))}")
+    assert sorted(exported) == names, (
+        f"exported, not declared: {sorted(set(exported) - set(names))}; "
+        f"declared, not exported: {sorted(set(names) - set(exported))}"
+    )
     assert set(exported.values()) == {"T"}, exported
 
 
@@ -40,7 +60,9 @@ def _(_folder):
     found = symbols(ARCHIVE, "-g")
     missing = [name for name in declared() if found.get(name) != "T"]
     assert not missing, missing
-    strange = [name for name, kind in found.items() if name not in declared() and kind in "TDBR" and "4mdlm" not in name]
+    strange = [
+        name for name, kind in found.items() if name not in declared() and kind in "TDBR" and "4mdlm" not in name
+    ]
     assert not strange, strange
 
 
@@ -56,10 +78,36 @@ def _(_folder):
 
 @case("the library prints nothing, exits nowhere, reads no environment")
 def _(_folder):
-    # Its own objects, as the archive has them: the C++ runtime inside libmdlm.so ends a process that throws out of a destructor.
-    banned = {"abort", "exit", "_exit", "_Exit", "quick_exit", "printf", "puts", "putchar", "fprintf", "fputs", "perror", "getenv",
-              "secure_getenv", "setenv", "signal", "sigaction", "setlocale", "rand", "srand", "__printf_chk", "__fprintf_chk", "_ZSt4cout",
-              "_ZSt4cerr", "_ZSt4clog", "stdout", "stderr"}
+    # Its own objects, as the archive has them: the C++ runtime inside libmdlm.so ends a process that throws out of a
+    # destructor.
+    banned = {
+        "abort",
+        "exit",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "printf",
+        "puts",
+        "putchar",
+        "fprintf",
+        "fputs",
+        "perror",
+        "getenv",
+        "secure_getenv",
+        "setenv",
+        "signal",
+        "sigaction",
+        "setlocale",
+        "rand",
+        "srand",
+        "__printf_chk",
+        "__fprintf_chk",
+        "_ZSt4cout",
+        "_ZSt4cerr",
+        "_ZSt4clog",
+        "stdout",
+        "stderr",
+    }
     for archive in [ARCHIVE] + ([MPI_ARCHIVE] if os.path.exists(MPI_ARCHIVE) else []):
         taken = undefined(archive)
         assert len(taken) > 50 and "memcpy" in taken, (archive, taken)
@@ -92,7 +140,23 @@ def _(folder):
         for declaration in re.findall(r"^MDLM_API ([^;]*?\bmdlm_\w+\([^;]*\));", text, re.MULTILINE):
             file.write(f"{declaration} {{ for (;;) {{}} }}\n")
     made = os.path.join(folder, "libmdlm.so.0")
-    run(["gcc", "-std=c99", "-g", "-O0", "-w", "-shared", "-fPIC", "-Wl,-soname,libmdlm.so.0", stub, "-o", made])
+    run(
+        [
+            "gcc",
+            "-std=c99",
+            "-g",
+            "-O0",
+            "-w",
+            "-shared",
+            "-fPIC",
+            "-Wl,-soname,libmdlm.so.0",
+            "-I",
+            ROOT + "/include",
+            stub,
+            "-o",
+            made,
+        ]
+    )
     baseline = os.path.join(HERE, "baseline.abi")
     if UPDATE:
         run(["abidw", "--no-corpus-path", "--no-show-locs", "--no-comp-dir-path", "--out-file", baseline, made])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The second library, libmdlm-mpi: its header, its symbols, and a program outside the tree. The suite mpi runs it."""
+
 import os
 import re
 import subprocess
@@ -22,7 +23,9 @@ int main(int argc, char **argv) {
     status = mdlm_comm_create_mpi_f((int32_t)MPI_Comm_c2f(MPI_COMM_WORLD), &comm);
     if (status == MDLM_OK) status = mdlm_comm_rank(comm, &rank, &size);
     if (status == MDLM_OK) status = mdlm_comm_all_reduce(comm, &sum, &sum, 1, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, 20000);
-    if (rank == 0) printf("%s, then %s, a sum of %g over %d ranks\\n", mdlm_status_name(early), mdlm_status_name(status), (double)sum, (int)size);
+    if (rank == 0)
+        printf("%s, then %s, a sum of %g over %d ranks\\n", mdlm_status_name(early), mdlm_status_name(status),
+               (double)sum, (int)size);
     mdlm_comm_destroy(comm);
     MPI_Finalize();
     return 0;
@@ -39,22 +42,46 @@ def mpi_includes():
     """Options with which a compiler finds mpi.h, as a header of the system's."""
     if have("pkg-config"):
         for name in ("ompi-c", "mpich", "mpi-c", "mpi"):
-            found = subprocess.run(["pkg-config", "--cflags-only-I", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            found = subprocess.run(
+                ["pkg-config", "--cflags-only-I", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
             if found.returncode == 0:
                 return [word for folder in found.stdout.split() for word in ("-isystem", folder.removeprefix("-I"))]
     raise Skip("because pkg-config knows no MPI")
 
 
-for compiler, standard in [("gcc", "-std=c99"), ("gcc", "-std=c17"), ("g++", "-std=c++11"), ("g++", "-std=c++20"), ("clang-14", "-std=c99"),
-                           ("clang++-14", "-std=c++20")]:
+for compiler, standard in [
+    ("gcc", "-std=c99"),
+    ("gcc", "-std=c17"),
+    ("g++", "-std=c++11"),
+    ("g++", "-std=c++20"),
+    ("clang-14", "-std=c99"),
+    ("clang++-14", "-std=c++20"),
+]:
+
     @case(f"mpi.h compiles alone: {compiler} {standard}")
     def _(folder, compiler=compiler, standard=standard):
         need_mpi()
         if not have(compiler):
             raise Skip(f"because {compiler} is not installed")
-        text = "#include <mdlm/mpi.h>\n#include <mdlm/mpi.h>\nmdlm_status (*made)(MPI_Comm, mdlm_comm **) = mdlm_comm_create_mpi;\n"
-        compile_text(folder, text, [compiler], ["-x", "c++" if "++" in compiler else "c", standard, *STRICT, "-Wshadow", "-Wundef", "-I", ROOT + "/include",
-                                                *mpi_includes(), "-c"])
+        text = "#include <mdlm/mpi.h>\n" * 2 + "mdlm_status (*made)(MPI_Comm, mdlm_comm **) = mdlm_comm_create_mpi;\n"
+        compile_text(
+            folder,
+            text,
+            [compiler],
+            [
+                "-x",
+                "c++" if "++" in compiler else "c",
+                standard,
+                *STRICT,
+                "-Wshadow",
+                "-Wundef",
+                "-I",
+                ROOT + "/include",
+                *mpi_includes(),
+                "-c",
+            ],
+        )
 
 
 @case("libmdlm-mpi.so exports the functions of mpi.h and nothing else, has its soname, and needs libmdlm and MPI")
@@ -70,7 +97,9 @@ def _(_folder):
     needed = set(re.findall(r"Shared library: \[(.*?)\]", dynamic))
     assert "libmdlm.so.0" in needed and any(name.startswith("libmpi") for name in needed), needed
     # Of libmdlm only what its header declares.
-    undefined = {line.split()[-1].split("@")[0] for line in run(["nm", "-D", "--undefined-only", MPI_SHARED]).splitlines()}
+    undefined = {
+        line.split()[-1].split("@")[0] for line in run(["nm", "-D", "--undefined-only", MPI_SHARED]).splitlines()
+    }
     assert not [name for name in undefined if "4mdlm" in name], undefined
 
 
@@ -89,12 +118,27 @@ def _(folder):
     environment = {**environment, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     expected = "MDLM_ERROR_STATE, then MDLM_OK, a sum of 1 over 1 ranks\n"
     for compiler, language, standard in [(CC, "c", "-std=c99"), (CXX, "c++", "-std=c++20")]:
-        made = compile_text(folder, PROGRAM, compiler, ["-x", language, standard, *STRICT, *flags(environment, "--cflags", name="mdlm-mpi")],
-                            libraries=["-x", "none", *flags(environment, "--libs", name="mdlm-mpi")])
+        made = compile_text(
+            folder,
+            PROGRAM,
+            compiler,
+            ["-x", language, standard, *STRICT, *flags(environment, "--cflags", name="mdlm-mpi")],
+            libraries=["-x", "none", *flags(environment, "--libs", name="mdlm-mpi")],
+        )
         out = run([made], env=environment)
         assert out == expected, out
     archives = [os.path.join(libraries, name) for name in ("libmdlm-mpi.a", "libmdlm.a")]
-    rest = [word for word in flags(environment, "--static", "--libs", name="mdlm-mpi") if word not in ("-lmdlm", "-lmdlm-mpi")]
-    made = compile_text(folder, PROGRAM, CC, ["-std=c99", *STRICT, *flags(environment, "--cflags", name="mdlm-mpi")], libraries=[*archives, *rest])
+    rest = [
+        word
+        for word in flags(environment, "--static", "--libs", name="mdlm-mpi")
+        if word not in ("-lmdlm", "-lmdlm-mpi")
+    ]
+    made = compile_text(
+        folder,
+        PROGRAM,
+        CC,
+        ["-std=c99", *STRICT, *flags(environment, "--cflags", name="mdlm-mpi")],
+        libraries=[*archives, *rest],
+    )
     assert "libmdlm" not in run(["readelf", "-d", made]), "it was linked with a shared library of ours"
     assert run([made], env=environment) == expected

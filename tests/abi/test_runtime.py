@@ -1,20 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C++ runtime and unwinder of libmdlm.so are its own: nothing of another in the process has a part in its errors."""
+"""The C++ runtime and unwinder of libmdlm.so are its own: no other in the process has a part in its errors."""
+
 import os
 
 from harness import CC, MPI_SHARED, ROOT, SHARED, STATIC_RUNTIME, STRICT, Skip, case, compile_text, run
 from test_mpi import PROGRAM as MPI_PROGRAM, need_mpi
 from test_install import flags, install
 
-# What throwing and catching goes through. A program that exports these comes before every library in the search for them.
+# What throwing and catching goes through. A program that exports these comes before every library in the search for
+# them.
 FOREIGN = "#include <stdio.h>\n#include <unistd.h>\n" + "".join(
     f'void {name}(void);\nvoid {name}(void) {{ fputs("foreign {name} called\\n", stderr); _exit(3); }}\n'
-    for name in ("_Unwind_RaiseException", "_Unwind_Resume", "_Unwind_Resume_or_Rethrow", "_Unwind_GetLanguageSpecificData", "_Unwind_SetGR",
-                 "_Unwind_SetIP", "_Unwind_GetIPInfo", "_Unwind_GetRegionStart", "_Unwind_DeleteException", "__cxa_allocate_exception", "__cxa_throw",
-                 "__cxa_begin_catch", "__cxa_end_catch", "__cxa_rethrow", "__cxa_free_exception", "__gxx_personality_v0"))
+    for name in (
+        "_Unwind_RaiseException",
+        "_Unwind_Resume",
+        "_Unwind_Resume_or_Rethrow",
+        "_Unwind_GetLanguageSpecificData",
+        "_Unwind_SetGR",
+        "_Unwind_SetIP",
+        "_Unwind_GetIPInfo",
+        "_Unwind_GetRegionStart",
+        "_Unwind_DeleteException",
+        "__cxa_allocate_exception",
+        "__cxa_throw",
+        "__cxa_begin_catch",
+        "__cxa_end_catch",
+        "__cxa_rethrow",
+        "__cxa_free_exception",
+        "__gxx_personality_v0",
+    )
+)
 
-# Errors from the first check and from deep inside, on the first thread and on others; each thread has its own last error, and
-# a run on several workers goes well.
+# Errors from the first check and from deep inside, on the first thread and on others; each thread has its own last
+# error, and a run on several workers goes well.
 ERRORS = r"""
 #include <mdlm/chain.h>
 #include <pthread.h>
@@ -51,7 +69,8 @@ int errors_and_a_run(void) {
     shape.seq_length = batch.seq_length = 64;
     shape.micro_batch_size = batch.micro_batch_size = 1;
     desc.num_threads = 3;
-    if (mdlm_context_create(&desc, &context) != MDLM_OK || mdlm_block_create(context, &config, &block) != MDLM_OK) return 6;
+    if (mdlm_context_create(&desc, &context) != MDLM_OK) return 6;
+    if (mdlm_block_create(context, &config, &block) != MDLM_OK) return 6;
     if (mdlm_block_forward(block, &batch, x, NULL, y) != MDLM_ERROR_STATE) return 7;
     shape.max_bytes = 1;
     if (mdlm_block_reserve(block, &shape, NULL) != MDLM_ERROR_BUDGET) return 8;
@@ -63,7 +82,10 @@ int errors_and_a_run(void) {
     return 0;
 }
 """
-MAIN = "int main(void) { int wrong = errors_and_a_run(); if (wrong != 0) fprintf(stderr, \"step %d went wrong\\n\", wrong); return wrong; }\n"
+MAIN = (
+    'int main(void) { int wrong = errors_and_a_run(); if (wrong != 0) '
+    'fprintf(stderr, "step %d went wrong\\n", wrong); return wrong; }\n'
+)
 
 
 def need_own_runtime():
@@ -78,7 +100,13 @@ def named(command):
 @case("errors of libmdlm.so stay its own in a process with another unwinder and C++ runtime")
 def _(folder):
     need_own_runtime()
-    made = compile_text(folder, FOREIGN + ERRORS + MAIN, CC, ["-std=c11", *STRICT, "-pthread", "-rdynamic", "-I", ROOT + "/include"], libraries=[SHARED])
+    made = compile_text(
+        folder,
+        FOREIGN + ERRORS + MAIN,
+        CC,
+        ["-std=c11", *STRICT, "-pthread", "-rdynamic", "-I", ROOT + "/include"],
+        libraries=[SHARED],
+    )
     exported = named(["nm", "-D", "--defined-only", made])
     assert {"_Unwind_RaiseException", "__cxa_throw"} <= exported, exported
     run([made], env={**os.environ, "LD_LIBRARY_PATH": os.path.dirname(SHARED)})
@@ -88,10 +116,18 @@ def _(folder):
 def _(_folder):
     need_own_runtime()
     for library in [SHARED] + ([MPI_SHARED] if os.path.exists(MPI_SHARED) else []):
-        taken = {line.split()[-1].split("@")[0] for line in run(["nm", "-D", "--undefined-only", library]).splitlines() if line.split()[-2] == "U"}
+        taken = {
+            line.split()[-1].split("@")[0]
+            for line in run(["nm", "-D", "--undefined-only", library]).splitlines()
+            if line.split()[-2] == "U"
+        }
         # The C library's own, by which destructors run at exit.
-        strange = [name for name in taken if name.startswith(("_Unwind", "__cxa", "__gxx", "_ZS", "_ZNS", "_ZNKS", "_Zn", "_Zd", "_ZT"))
-                   and name not in ("__cxa_atexit", "__cxa_finalize", "__cxa_thread_atexit_impl")]
+        strange = [
+            name
+            for name in taken
+            if name.startswith(("_Unwind", "__cxa", "__gxx", "_ZS", "_ZNS", "_ZNKS", "_Zn", "_Zd", "_ZT"))
+            and name not in ("__cxa_atexit", "__cxa_finalize", "__cxa_thread_atexit_impl")
+        ]
         assert not strange, (library, strange)
         needed = run(["readelf", "-d", library])
         assert "libstdc++" not in needed and "libgcc_s" not in needed, needed
@@ -99,8 +135,15 @@ def _(_folder):
 
 @case("libmdlm.so can be loaded, fail, run, be unloaded and be loaded again")
 def _(folder):
-    shared = compile_text(folder, "#include <stdio.h>\n" + ERRORS, CC, ["-std=c11", "-shared", "-fPIC", "-pthread", "-I", ROOT + "/include"],
-                          source="plugin.c", libraries=[SHARED, "-Wl,-rpath," + os.path.dirname(SHARED)], output="plugin.so")
+    shared = compile_text(
+        folder,
+        "#include <stdio.h>\n" + ERRORS,
+        CC,
+        ["-std=c11", "-shared", "-fPIC", "-pthread", "-I", ROOT + "/include"],
+        source="plugin.c",
+        libraries=[SHARED, "-Wl,-rpath," + os.path.dirname(SHARED)],
+        output="plugin.so",
+    )
     host = r"""
 #include <dlfcn.h>
 #include <stdio.h>
@@ -137,7 +180,12 @@ def _(folder):
     need_mpi()
     need_own_runtime()
     _, environment = install(os.path.join(folder, "root"), "mdlm-mpi.pc")
-    made = compile_text(folder, FOREIGN + MPI_PROGRAM, CC, ["-std=c11", *STRICT, "-rdynamic", *flags(environment, "--cflags", name="mdlm-mpi")],
-                        libraries=flags(environment, "--libs", name="mdlm-mpi"))
+    made = compile_text(
+        folder,
+        FOREIGN + MPI_PROGRAM,
+        CC,
+        ["-std=c11", *STRICT, "-rdynamic", *flags(environment, "--cflags", name="mdlm-mpi")],
+        libraries=flags(environment, "--libs", name="mdlm-mpi"),
+    )
     out = run([made], env={**environment, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
     assert out == "MDLM_ERROR_STATE, then MDLM_OK, a sum of 1 over 1 ranks\n", out

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the instructions of a small fixed case with callgrind, and compares them with those that are recorded.
 
-The case is a selective step (forward, backward) of two layers in f32 with one thread, run twice by `mdlm bench`; what is counted is what
-runs inside mdlm_block_forward and mdlm_block_backward. valgrind knows AVX2 but no AVX-512, so this is the AVX2 path, whatever the processor
-has. Counts differ from compiler to compiler and from oneDNN to oneDNN, so one is recorded for each pair in instructions.json.
+The case is a selective step (forward, backward) of two layers in f32 with one thread, run twice by `mdlm bench`; what
+is counted is what runs inside mdlm_block_forward and mdlm_block_backward. valgrind knows AVX2 but no AVX-512, so this
+is the AVX2 path, whatever the processor has. Counts differ from compiler to compiler and from oneDNN to oneDNN, so one
+is recorded for each pair in instructions.json.
 
     tests/bench/callgrind.py [--build FOLDER] [--update]      (also: meson test -C build --benchmark instructions)
 
-Exit status: 0 when the count is within 2 % of the recorded one or was recorded, 1 when it is not (explain the change in the commit that makes
-it, and record the new count with --update), 77 when it cannot be counted here, 2 when something failed.
+Exit status: 0 when the count is within 2 % of the recorded one or was recorded, 1 when it is not (explain the change in
+the commit that makes it, and record the new count with --update), 77 when it cannot be counted here, 2 when something
+failed.
 """
 import argparse
 import json
@@ -24,9 +26,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 RECORD = os.path.join(HERE, "instructions.json")
 LIMIT = 0.02
-CASE = ("--num-layers 2 --hidden-size 128 --num-attention-heads 4 --ffn-hidden-size 384 --swiglu --qk-layernorm --normalization RMSNorm "
-        "--disable-bias-linear --attention-mask-type no_mask --seq-length 128 --micro-batch-size 1 --params-dtype f32 --device cpu "
-        "--recompute-granularity selective --recompute-modules layernorm,mlp_act --no-baseline --threads 1 --repeats 1 --warmup 0 --alive all")
+CASE = ("--num-layers 2 --hidden-size 128 --num-attention-heads 4 --ffn-hidden-size 384 --swiglu --qk-layernorm "
+        "--normalization RMSNorm --disable-bias-linear --attention-mask-type no_mask --seq-length 128 "
+        "--micro-batch-size 1 --params-dtype f32 --device cpu --recompute-granularity selective "
+        "--recompute-modules layernorm,mlp_act --no-baseline --threads 1 --repeats 1 --warmup 0 --alive all")
 
 
 def stop(status, line):
@@ -52,8 +55,9 @@ def compiler_of(library):
 def count(tool, valgrind, folder):
     """(instructions, the device as the program under valgrind saw it)"""
     counts = os.path.join(folder, "counts")
-    said = json.loads(output([valgrind, "-q", "--tool=callgrind", f"--callgrind-out-file={counts}", "--toggle-collect=mdlm_block_forward",
-                              "--toggle-collect=mdlm_block_backward", tool, "bench", *CASE.split(), "--json"],
+    said = json.loads(output([valgrind, "-q", "--tool=callgrind", f"--callgrind-out-file={counts}",
+                              "--toggle-collect=mdlm_block_forward", "--toggle-collect=mdlm_block_backward", tool,
+                              "bench", *CASE.split(), "--json"],
                              env={**os.environ, "OMP_NUM_THREADS": "1"}))
     with open(counts) as file:
         total = re.search(r"^totals: (\d+)$", file.read(), re.MULTILINE)
@@ -72,7 +76,8 @@ def recorded():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default=os.environ.get("MDLM_BUILD_FOLDER", os.path.join(ROOT, "build")), help="build folder (default: build)")
+    parser.add_argument("--build", default=os.environ.get("MDLM_BUILD_FOLDER", os.path.join(ROOT, "build")),
+                        help="build folder (default: build)")
     parser.add_argument("--update", action="store_true", help="record the count")
     options = parser.parse_args()
 
@@ -96,7 +101,8 @@ def main():
     matmuls = re.search(r"oneDNN \d[\d.]*", device)
     key = compiler_of(library) + ", " + (matmuls.group(0) if matmuls else "own matmuls")
     record = recorded()
-    print(f"case      {CASE}\nbuild     {key}\ndevice    {device} (as valgrind shows it)\ncounted   {now:,} instructions")
+    print(f"case      {CASE}\nbuild     {key}\ndevice    {device} (as valgrind shows it)\n"
+          f"counted   {now:,} instructions")
     if key in record:
         change = now / record[key] - 1
         print(f"recorded  {record[key]:,}\nchange    {100 * change:+.2f} %")

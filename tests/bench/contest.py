@@ -22,8 +22,9 @@ class Contestant:
         self.errors = open(os.path.join(folder, f"{name}.stderr"), "w+")
         order = {"contestant": name, "threads": threads, "library": library, "case": case}
         # A session of its own: whatever it starts (compilers) ends with it. Caches of torch.compile end with this run.
-        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "contestants.py"), json.dumps(order)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
+        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "contestants.py"), json.dumps(order)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                                        start_new_session=True,
                                         env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
                                              "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)})
         try:
@@ -44,7 +45,8 @@ class Contestant:
     def answer(self, limit=None):
         end = None if limit is None else time.monotonic() + limit
         while b"\n" not in self.unread:
-            ready, _, _ = select.select([self.process.stdout], [], [], None if end is None else max(0, end - time.monotonic()))
+            ready, _, _ = select.select([self.process.stdout], [], [],
+                                        None if end is None else max(0, end - time.monotonic()))
             if not ready:
                 raise Failed(f"{self.name}: a step takes more than {limit} s")
             piece = os.read(self.process.stdout.fileno(), 65536)
@@ -87,7 +89,8 @@ class Progress:
     def say(self, what):
         if self.shown:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # some terminals say 0
-            print("\r\033[K" + f"[{self.done}/{self.total}] {self.title}: {what}"[:columns - 1], end="", file=sys.stderr, flush=True)
+            print("\r\033[K" + f"[{self.done}/{self.total}] {self.title}: {what}"[:columns - 1], end="",
+                  file=sys.stderr, flush=True)
 
     def clear(self):
         if self.shown:

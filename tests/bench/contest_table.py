@@ -7,18 +7,19 @@ from contest import PEERS
 
 
 def label(case):
-    return (f"{case['dtype']} {case['recompute']}, {case['layers']} x h {case['hidden']}, {case['heads']} heads of {case['head_size']}, "
-            f"s {case['seq']}, b {case['batch']}, {case['mask']}")
+    return (f"{case['dtype']} {case['recompute']}, {case['layers']} x h {case['hidden']}, "
+            f"{case['heads']} heads of {case['head_size']}, s {case['seq']}, b {case['batch']}, {case['mask']}")
 
 
-HEADER = ["case", "libmdlm ms", *(f"{name} ms" for name in PEERS), "best", "torch/libmdlm", "repeats", "libmdlm MiB", "torch MiB",
-          "libmdlm error", "torch error"]
+HEADER = ["case", "libmdlm ms", *(f"{name} ms" for name in PEERS), "best", "torch/libmdlm", "repeats", "libmdlm MiB",
+          "torch MiB", "libmdlm error", "torch error"]
 
 
 def cells(row, width):
     """A row of the table, as text."""
     def of(name, key, form):
-        return form(row["contestants"][name][key]) if name in row["contestants"] and key in row["contestants"][name] else "-"
+        value = row["contestants"].get(name, {}).get(key)
+        return "-" if value is None else form(value)
 
     def ms(value):
         return f"{value:.1f}"
@@ -30,8 +31,9 @@ def cells(row, width):
         return f"{max(errors.values()):.1e}"
     best = row.get("best", "")
     ratio = f"{row['ratio']:.2f} ({row['ratio_min']:.2f}-{row['ratio_max']:.2f})" if best else "-"
-    texts = [label(row["case"]), of("libmdlm", "ms", ms), *(of(name, "ms", ms) for name in PEERS), best or "-", ratio, str(row.get("repeats", "-")),
-             of("libmdlm", "peak_bytes", mib), of(best, "peak_bytes", mib), of("libmdlm", "errors", worst), of(best, "errors", worst)]
+    texts = [label(row["case"]), of("libmdlm", "ms", ms), *(of(name, "ms", ms) for name in PEERS), best or "-", ratio,
+             str(row.get("repeats", "-")), of("libmdlm", "peak_bytes", mib), of(best, "peak_bytes", mib),
+             of("libmdlm", "errors", worst), of(best, "errors", worst)]
     return line_of(texts, width)
 
 
@@ -57,14 +59,16 @@ def report(rows, threads, as_json, load):
         return
     for about in sorted({one["about"] for row in rows for one in row["contestants"].values()}, reverse=True):
         print(about)
-    print(f"on {processor()}, {threads} threads. ms: forward and backward, median of the repeats; torch/libmdlm: median (least-most) of the "
-          "ratios within a repeat, of PyTorch's best variant.\nMiB: peak with parameters and gradients; libmdlm's as it says before it runs, PyTorch's by "
-          "the growth of its process over a step.\nerror: largest difference from a float32 step of PyTorch, over the tensor's largest value.")
+    print(f"on {processor()}, {threads} threads. ms: forward and backward, median of the repeats; torch/libmdlm: "
+          "median (least-most) of the ratios within a repeat, of PyTorch's best variant.\n"
+          "MiB: peak with parameters and gradients; libmdlm's as it says before it runs, PyTorch's by the growth of "
+          "its process over a step.\n"
+          "error: largest difference from a float32 step of PyTorch, over the tensor's largest value.")
     for row in rows:
         for why in row["skipped"].values():
             print(f"skipped in {label(row['case'])}: {why}")
     timed = [row for row in rows if "ratio" in row]
     if timed:
         least = min(timed, key=lambda row: row["ratio"])
-        print(f"libmdlm is faster in {sum(row['ratio'] > 1 for row in timed)} of {len(timed)} cases; least ratio {least['ratio']:.2f} in "
-              f"{label(least['case'])}")
+        print(f"libmdlm is faster in {sum(row['ratio'] > 1 for row in timed)} of {len(timed)} cases; "
+              f"least ratio {least['ratio']:.2f} in {label(least['case'])}")

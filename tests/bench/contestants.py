@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One contestant of compare_torch.py in a process of its own: libmdlm or a variant of PyTorch, one case, obeying lines of JSON.
+"""One contestant of compare_torch.py in a process of its own: libmdlm or a variant of PyTorch, one case, obeying lines
+of JSON.
 
-Own processes keep thread pools, allocators and OpenMP libraries apart, and let the peak of each be read off its process. While one works
-the others sleep.
+Own processes keep thread pools, allocators and OpenMP libraries apart, and let the peak of each be read off its
+process. While one works the others sleep.
 
-    contestants.py '{"contestant": "libmdlm" | "eager" | "compiled" | "reference", "threads": N, "library": PATH, "case": {...}}'
+    contestants.py '{"contestant": "libmdlm" | "eager" | "compiled" | "reference", "threads": N, "library": PATH,
+                     "case": {...}}'
 
-Commands on stdin, one answer each on stdout: {"do": "results", "file": F} runs a step and stores what it gave; {"do": "warm up"} runs one
-and measures memory; {"do": "steps", "count": N} times N. A failure answers {"error": LINE}, and the process ends.
+Commands on stdin, one answer each on stdout: {"do": "results", "file": F} runs a step and stores what it gave; {"do":
+"warm up"} runs one and measures memory; {"do": "steps", "count": N} times N. A failure answers {"error": LINE}, and the
+process ends.
 """
 import ctypes
 import gc
@@ -35,10 +38,12 @@ def start_of_peak():
 
 
 class Mdlm:
-    """Peak: what the library predicts (arena, parameters, gradients), and y and dx, which are the caller's. The growth of the process beside it."""
+    """Peak: what the library predicts (arena, parameters, gradients), and y and dx, which are the caller's. The growth
+    of the process beside it."""
 
     def __init__(self, order):
-        # Before torch, so that the library gets the OpenMP it was built with; torch only fills memory and stores results here.
+        # Before torch, so that the library gets the OpenMP it was built with; torch only fills memory and stores
+        # results here.
         self.library = mdlm_ctypes.Library(order["library"])
         import torch
         import torch_block
@@ -58,8 +63,9 @@ class Mdlm:
         for key, value in {
                 "num_layers": case["layers"], "hidden_size": case["hidden"], "num_attention_heads": case["heads"],
                 "num_query_groups": case["groups"], "kv_channels": case["head_size"], "ffn_hidden_size": case["ffn"],
-                "normalization": case["normalization"], "layernorm_epsilon": case["epsilon"], "qk_layernorm": int(case["qk_layernorm"]),
-                "add_bias_linear": int(case["bias"]), "activation_func": case["activation"], "attention_mask_type": case["mask"],
+                "normalization": case["normalization"], "layernorm_epsilon": case["epsilon"],
+                "qk_layernorm": int(case["qk_layernorm"]), "add_bias_linear": int(case["bias"]),
+                "activation_func": case["activation"], "attention_mask_type": case["mask"],
                 "params_dtype": case["dtype"], "batch_first": 1, "recompute_granularity": case["recompute"]}.items():
             library.call("config_set", byref(config), key.encode(), str(value).encode())
         self.block = library.handle("block", self.context, byref(config))
@@ -80,16 +86,20 @@ class Mdlm:
     def set_parameters(self, torch_block):
         for index, name, shape in self.parameters():
             value = torch_block.values(name, shape, self.case)
-            self.library.call("param_write", self.block, index, None, None, None, mdlm_ctypes.DTYPES[self.case["dtype"]],
-                              value.data_ptr(), value.numel() * value.element_size())
+            self.library.call("param_write", self.block, index, None, None, None,
+                              mdlm_ctypes.DTYPES[self.case["dtype"]], value.data_ptr(),
+                              value.numel() * value.element_size())
 
     def step(self):
-        # As after an optimizer's step: what the library derives from parameters (packed weights) is made again, within the time.
+        # As after an optimizer's step: what the library derives from parameters (packed weights) is made again, within
+        # the time.
         begin = time.perf_counter()
         self.library.call("params_changed", self.block)
-        self.library.call("block_forward", self.block, ctypes.byref(self.batch), self.x.data_ptr(), self.tape, self.y.data_ptr())
+        self.library.call("block_forward", self.block, ctypes.byref(self.batch), self.x.data_ptr(), self.tape,
+                          self.y.data_ptr())
         middle = time.perf_counter()
-        self.library.call("block_backward", self.block, self.tape, ctypes.byref(self.overwrite), self.dy.data_ptr(), self.dx.data_ptr())
+        self.library.call("block_backward", self.block, self.tape, ctypes.byref(self.overwrite), self.dy.data_ptr(),
+                          self.dx.data_ptr())
         return middle - begin, time.perf_counter() - middle
 
     def results(self):
@@ -98,8 +108,8 @@ class Mdlm:
         for index, name, shape in self.parameters():
             if torch_block.compared(self.case, name):
                 gradient = self.torch.empty(shape)
-                self.library.call("param_grad_read", self.block, index, None, None, None, mdlm_ctypes.DTYPES["f32"], gradient.data_ptr(),
-                                  4 * gradient.numel())
+                self.library.call("param_grad_read", self.block, index, None, None, None, mdlm_ctypes.DTYPES["f32"],
+                                  gradient.data_ptr(), 4 * gradient.numel())
                 found[name] = gradient
         return found
 
@@ -108,7 +118,8 @@ class Mdlm:
         seconds = self.step()
         memory = self.library.made("memory")
         self.library.call("block_memory", self.block, ctypes.byref(memory))
-        predicted = memory.peak_bytes + memory.parameter_bytes + memory.gradient_bytes + 2 * self.y.numel() * self.y.element_size()
+        predicted = (memory.peak_bytes + memory.parameter_bytes + memory.gradient_bytes
+                     + 2 * self.y.numel() * self.y.element_size())
         return {"seconds": seconds, "peak_bytes": predicted, "grown_bytes": grown}
 
     def about(self):
@@ -116,8 +127,8 @@ class Mdlm:
 
 
 class Torch:
-    """Peak: growth of the resident set over a step, from a heap that holds parameters and inputs only, and the parameters' own bytes. Code,
-    compiled kernels and what libraries cache between steps are not in it."""
+    """Peak: growth of the resident set over a step, from a heap that holds parameters and inputs only, and the
+    parameters' own bytes. Code, compiled kernels and what libraries cache between steps are not in it."""
 
     def __init__(self, order):
         import torch
@@ -144,7 +155,8 @@ class Torch:
 
     def results(self):
         import torch_block
-        found = {name: p.grad.float() for name, p in self.block.named_parameters() if torch_block.compared(self.case, name)}
+        found = {name: p.grad.float() for name, p in self.block.named_parameters()
+                 if torch_block.compared(self.case, name)}
         return {"y": self.y.detach().float(), "dx": self.x.grad.float(), **found}
 
     def warm_up(self):
@@ -157,8 +169,10 @@ class Torch:
     def about(self):
         torch = self.torch
         config = torch.__config__.show()
-        libraries = [line.strip(" -") for line in config.splitlines() if "Math Kernel" in line or "MKL-DNN" in line or "oneDNN" in line]
-        blas = next((word.split("=")[1].strip(", ") for word in config.split() if word.startswith("BLAS_INFO=")), "unknown")
+        libraries = [line.strip(" -") for line in config.splitlines() if "Math Kernel" in line or "MKL-DNN" in line
+                     or "oneDNN" in line]
+        blas = next((word.split("=")[1].strip(", ") for word in config.split() if word.startswith("BLAS_INFO=")),
+                    "unknown")
         return (f"PyTorch {torch.__version__}: CPU capability {torch.backends.cpu.get_cpu_capability()}, BLAS {blas}, "
                 + ", ".join(line.split(" for ")[0] for line in libraries))
 

@@ -51,7 +51,7 @@ LayerType draw_layer(Random &random, int64_t policies) {
     int64_t saved = x, extra = l.forward_ns * 8 / 10;
     const int64_t all = 17 * x;
     for (int64_t i = 0; i < policies; ++i) {
-        Policy p;
+        PolicyCost p;
         p.saved_bytes = saved / 256 * 256, p.extra_ns = extra;
         p.forward_bytes = p.saved_bytes + random.in(2, 6) * x,
         p.backward_bytes = std::max(p.saved_bytes, all * 3 / 4) + random.in(2, 8) * x;

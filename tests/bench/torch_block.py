@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The block in PyTorch, as its users write it: modules under Megatron's names, so that parameters pair with libmdlm's by name.
+"""The block in PyTorch, as its users write it: modules under Megatron's names, so that parameters pair with libmdlm's
+by name.
 
 Layout [b, s, h], which is the one PyTorch likes best; libmdlm is told the same (batch_first).
 """
@@ -13,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 GATED = {"swiglu": F.silu, "geglu": lambda x: F.gelu(x, approximate="tanh")}
-PLAIN = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "squared_relu": lambda x: F.relu(x).square()}
+PLAIN = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+         "squared_relu": lambda x: F.relu(x).square()}
 
 
 def norm(case, size):
@@ -52,7 +54,8 @@ class Mlp(nn.Module):
     def __init__(self, case):
         super().__init__()
         self.activation = case["activation"]
-        self.linear_fc1 = nn.Linear(case["hidden"], case["ffn"] * (2 if self.activation in GATED else 1), bias=case["bias"])
+        self.linear_fc1 = nn.Linear(case["hidden"], case["ffn"] * (2 if self.activation in GATED else 1),
+                                    bias=case["bias"])
         self.linear_fc2 = nn.Linear(case["ffn"], case["hidden"], bias=case["bias"])
 
     def forward(self, x):
@@ -96,7 +99,8 @@ class Block(nn.Module):
 
 
 def values(name, shape, case, seed=1234):
-    """Values of a parameter (by its name) or of the input or output gradient: the same in every process, rounded to the case's dtype."""
+    """Values of a parameter (by its name) or of the input or output gradient: the same in every process, rounded to the
+    case's dtype."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
     drawn = torch.randn(tuple(shape), generator=generator)
     if name.endswith("layernorm.weight"):

@@ -50,7 +50,8 @@ def rows(out):
 
 def curve(folder):
     with open(os.path.join(folder, "loss.csv")) as file:
-        return [(int(row["step"]), row["training"] and float(row["training"]), row["held_out"] and float(row["held_out"]))
+        return [(int(row["step"]), row["training"] and float(row["training"]),
+                 row["held_out"] and float(row["held_out"]))
                 for row in csv.DictReader(file)]
 
 
@@ -103,14 +104,15 @@ def _(folder):
         assert other["none"][0] <= table["none"][0]
         assert len(at) == len(points) == 3
         for (step, training, held_out), (s, t, h) in zip(at, points):
-            assert step == s and all(a == b == "" or close(a, b) for a, b in [(training, t), (held_out, h)]), (name, at, points)
+            assert step == s and all(a == b == "" or close(a, b) for a, b in [(training, t), (held_out, h)]), \
+                (name, at, points)
     assert seen["2"][0]["full shared"][0] < seen["2"][0]["full/uniform"][0]
 
 
 @case("02 refuses what it cannot do in one line")
 def _(folder):
-    for words, part in [(["--tensor-model-parallel-size", "3"], "1, 2 or 4"), (["--tensor-model-parallel-size"], "value"),
-                        (["--sequence-parallell"], "unknown")]:
+    for words, part in [(["--tensor-model-parallel-size", "3"], "1, 2 or 4"),
+                        (["--tensor-model-parallel-size"], "value"), (["--sequence-parallell"], "unknown")]:
         status, out, err = trainer(folder, *words)
         assert status == 2 and out == "" and err.count("\n") == 1 and part in err, (status, out, err)
 
@@ -153,7 +155,8 @@ def _(folder):
         status, out, err = gpt2(folder, "--steps", "30", "--threads", threads)
         # In so few steps it cannot beat the baseline, and says so.
         assert status == 1 and "NOT BEATEN" in out and "to the last bit" in out and err == "", (status, out, err)
-        plans = re.findall(r"^  (\w+) +\d threads +saved +(\d+) bytes .* of the library (\d+) bytes$", out, re.MULTILINE)
+        plans = re.findall(r"^  (\w+) +\d threads +saved +(\d+) bytes .* of the library (\d+) bytes$", out,
+                           re.MULTILINE)
         assert [name for name, _saved, _library in plans] == ["none", "selective", "full"], out
         saved = [int(bytes_) for _name, bytes_, _library in plans]
         assert saved[0] > saved[1] > saved[2] > 0, out
@@ -172,8 +175,8 @@ def _(folder):
     short = os.path.join(folder, "short")
     with open(short, "w") as file:
         file.write("too short")
-    for words, part in [(["--steps"], "value"), (["--step", "3"], "unknown"), (["--threads", "-1"], "whole number"), (["--text", short], "9 bytes"),
-                        (["--text", os.path.join(folder, "none")], "none")]:
+    for words, part in [(["--steps"], "value"), (["--step", "3"], "unknown"), (["--threads", "-1"], "whole number"),
+                        (["--text", short], "9 bytes"), (["--text", os.path.join(folder, "none")], "none")]:
         status, out, err = gpt2(folder, *words)
         assert status == 2 and out == "" and err.count("\n") == 1 and part in err, (status, out, err)
 
@@ -184,7 +187,8 @@ def _(_folder):
     command, environment = mpirun(2, MDLM, "check", "--sweep", "--threads", "1", *cases)
     out = run(command, env=environment)
     assert out.count("ok ") == 2 and out.count("f32  t 2  ") == 2 and out.count("bits the same") == 2, out
-    bench = ["bench", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4", "--seq-length=16", "--repeats=2", "--threads=1"]
+    bench = ["bench", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4", "--seq-length=16", "--repeats=2",
+             "--threads=1"]
     command, environment = mpirun(2, MDLM, *bench, "--recompute-granularity=full", "--json")
     out = run(command, env=environment)
     assert '"ranks_are": "processes"' in out and out.count('"version"') == 1, out
@@ -194,8 +198,10 @@ def _(_folder):
 @case("under mpirun, one rank says what is wrong and all fail")
 def _(folder):
     where = os.path.join(folder, "none")
-    for words, part in [(["check", "--tensor-model-parallel-size=4", os.path.join(GOLDEN, "dlm")], "expected 2"), (["check", where], "none"),
-                        (["bench", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4", "--params-dtype=f64"], "f64")]:
+    for words, part in [(["check", "--tensor-model-parallel-size=4", os.path.join(GOLDEN, "dlm")], "expected 2"),
+                        (["check", where], "none"),
+                        (["bench", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4",
+                          "--params-dtype=f64"], "f64")]:
         command, environment = mpirun(2, MDLM, *words)
         status, _out, err = ends(command, env=environment)
         lines = [line for line in err.splitlines() if line.startswith("mdlm") or where in line]
@@ -208,7 +214,8 @@ def _(folder):
         raise Skip("the build has MPI")
     for rank in ("0", "1"):
         environment = {**os.environ, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank}
-        for command in ([MDLM, "check", os.path.join(GOLDEN, "dlm")], [os.path.join(EXAMPLES, "02_train_dlm"), "--out", folder]):
+        for command in ([MDLM, "check", os.path.join(GOLDEN, "dlm")],
+                        [os.path.join(EXAMPLES, "02_train_dlm"), "--out", folder]):
             status, _out, err = ends(command, env=environment)
             assert status == 2 and err.count("\n") == (1 if rank == "0" else 0), (status, err)
             assert rank == "1" or "without MPI" in err, err

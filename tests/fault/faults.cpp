@@ -160,8 +160,8 @@ int64_t strike_everywhere(Case which, Fault kind) {
     for (int64_t n = 1; n <= places && bad < 5; ++n) {
         for (const bool persistent : {false, true}) {
             for (const bool go_on : {false, true}) {
-                if (sanitized && places > 300 && (n + persistent * 2 + go_on) % 4 != 0)
-                    continue;  // a quarter of each; all without sanitizers
+                // A quarter of each; all without sanitizers.
+                if (sanitized && places > 300 && (n + persistent * 2 + go_on) % 4 != 0) continue;
                 const auto life = std::make_unique<Life>(which);
                 const Outcome out = live(*life, kind, n, persistent, go_on);
                 std::string wrong;

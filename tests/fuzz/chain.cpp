@@ -52,8 +52,8 @@ std::map<int64_t, int64_t> every_plan(const planner::Chain &chain) {
 void check_frontier(const planner::Chain &chain, const planner::Frontier &frontier) {
     if (frontier.points.empty()) found("a frontier without a plan");
     for (size_t i = 0; i < frontier.points.size(); ++i) {
-        const planner::Point &p = frontier.points[i];
-        const planner::Measure m = planner::simulate(chain, p.plan);
+        const planner::FrontierPoint &p = frontier.points[i];
+        const planner::PlanCost m = planner::simulate(chain, p.plan);
         if (m.peak_bytes != p.peak_bytes || m.extra_ns != p.extra_ns)
             found("plan %zu is said to take %lld bytes and %lld ns, and takes %lld and %lld", i,
                   (long long)p.peak_bytes, (long long)p.extra_ns, (long long)m.peak_bytes, (long long)m.extra_ns);
@@ -63,14 +63,14 @@ void check_frontier(const planner::Chain &chain, const planner::Frontier &fronti
     }
     if (!frontier.optimal || chain.in_flight > 3 || planner_test::count_plans(chain, 300) > 300) return;
     std::map<int64_t, int64_t> mine;
-    for (const planner::Point &p : frontier.points) mine[p.peak_bytes] = p.extra_ns;
+    for (const planner::FrontierPoint &p : frontier.points) mine[p.peak_bytes] = p.extra_ns;
     if (mine != every_plan(chain)) found("the frontier of %zu plans is not the one of all that there are", mine.size());
 }
 
 void check_solve(const planner::Chain &chain, const planner::Frontier &frontier, std::string_view text) {
     const size_t last = frontier.points.size() - 1;
     for (const size_t i : {size_t{0}, last / 2, last}) {
-        const planner::Point &p = frontier.points[i];
+        const planner::FrontierPoint &p = frontier.points[i];
         const planner::Result r = planner::solve(chain, p.peak_bytes, labels);
         if (!r.feasible || r.peak_bytes > p.peak_bytes)
             found("a budget of %lld bytes, in which a plan fits, gets none", (long long)p.peak_bytes);

@@ -45,8 +45,9 @@ CASES = {
     "gqa": dict(num_attention_heads=6, num_query_groups=2, kv_channels=8, hidden_size=40, add_qkv_bias=True,
                 attention_mask_type="causal", ffn_hidden_size=72, rotary_base=500000.0),
     # interleaved, partial rotary; tanh GELU gate; zero-centred gamma; own softmax scale; no final norm
-    "odd": dict(rotary_interleaved=True, rotary_percent=0.5, activation_func="geglu", layernorm_zero_centered_gamma=True,
-                softmax_scale=0.2, final_layernorm=False, ffn_hidden_size=48, seq_length=7, micro_batch_size=3),
+    "odd": dict(rotary_interleaved=True, rotary_percent=0.5, activation_func="geglu",
+                layernorm_zero_centered_gamma=True, softmax_scale=0.2, final_layernorm=False, ffn_hidden_size=48,
+                seq_length=7, micro_batch_size=3),
     # causal with a sliding window
     "window": dict(attention_mask_type="causal", window_left=3, window_right=0, ffn_hidden_size=64, num_layers=1),
     # block diffusion: a token sees its own block of 4 and all earlier blocks

@@ -1,50 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong on one rank is said on all, soon, and leaves nothing behind that the next communicator could meet.
-#include <mdlm/mpi.h>
-
-#include <chrono>
 #include <thread>
 
-#include "ranks.hpp"
-#include "step.hpp"
+#include "own_comm.hpp"
 #include "support/cancel.hpp"
 
 namespace mpi_test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr int64_t long_ms = 60000;  // a timeout that must not be what ends a wait
-constexpr int64_t soon_ms = 10000;  // on a machine that does much else: far below long_ms
-
-void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
-int64_t ms_since(Clock::time_point begin) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
-}
-
-// A communicator that the case destroys when it likes.
-struct Own {
-    explicit Own(MPI_Comm world = MPI_COMM_WORLD) { OK(mdlm_comm_create_mpi(world, &comm)); }
-    ~Own() { mdlm_comm_destroy(comm); }
-    Own(const Own &) = delete;
-    void destroy() { mdlm_comm_destroy(comm), comm = nullptr; }
-    mdlm_comm *comm = nullptr;
-};
-
-mdlm_status sum(mdlm_comm *comm, int64_t count, int64_t timeout_ms) {
-    std::vector<float> values(static_cast<size_t>(count), 1);
-    return mdlm_comm_all_reduce(comm, values.data(), values.data(), count, MDLM_DTYPE_F32, MDLM_REDUCE_SUM, timeout_ms);
-}
-
-// "" when the status is COMM, soon enough and with text in its line; call it right after.
-std::string expect_comm(mdlm_status status, const std::string &text, Clock::time_point begin,
-                        int64_t most_ms = soon_ms) {
-    const std::string line = mdlm_last_error();
-    if (status != MDLM_ERROR_COMM)
-        return std::string("status ") + mdlm_status_name(status) + " (" + line + "), expected an error with: " + text;
-    if (line.find(text) == std::string::npos) return "the line is: " + line + "; expected in it: " + text;
-    if (ms_since(begin) > most_ms) return "it took " + std::to_string(ms_since(begin)) + " ms to say: " + line;
-    return "";
-}
 
 // The last rank is late, and finds the group aborted.
 std::string timeout(int rank, int size, int64_t count) {
@@ -158,96 +120,6 @@ std::string mismatch(int rank, int, int64_t) {
     return "";
 }
 
-std::string expect_status(mdlm_status status, mdlm_status expected, const std::string &text) {
-    const std::string line = mdlm_last_error();
-    if (status == expected && line.find(text) != std::string::npos) return "";
-    return std::string(mdlm_status_name(status)) + ": " + line + "; expected " + mdlm_status_name(expected) +
-           " with: " + text;
-}
-
-std::string arguments(int rank, int size, int64_t) {
-    mdlm_comm *comm = nullptr;
-    std::string wrong =
-        expect_status(mdlm_comm_create_mpi(MPI_COMM_WORLD, nullptr), MDLM_ERROR_ARGUMENT, "out is NULL");
-    if (wrong.empty())
-        wrong = expect_status(mdlm_comm_create_mpi(MPI_COMM_NULL, &comm), MDLM_ERROR_ARGUMENT, "MPI_COMM_NULL");
-    if (wrong.empty())
-        wrong = expect_status(mdlm_comm_create_mpi_f(MPI_Comm_c2f(MPI_COMM_NULL), &comm), MDLM_ERROR_ARGUMENT,
-                              "MPI_COMM_NULL");
-    if (wrong.empty() && size > 1) {
-        MPI_Comm half = MPI_COMM_NULL, inter = MPI_COMM_NULL;
-        MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &half);
-        MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank == 0 ? 1 : 0, 5, &inter);
-        wrong = expect_status(mdlm_comm_create_mpi(inter, &comm), MDLM_ERROR_ARGUMENT, "intercommunicator");
-        MPI_Comm_free(&inter);
-        MPI_Comm_free(&half);
-    }
-    if (wrong.empty() && comm != nullptr) wrong = "out was written by a call that failed";
-    if (!wrong.empty()) return wrong;
-    std::thread([&] {
-        wrong = expect_status(mdlm_comm_create_mpi(MPI_COMM_WORLD, &comm), MDLM_ERROR_STATE, "thread");
-    }).join();
-    if (!wrong.empty()) return wrong;
-
-    // From Fortran's handle, of a communicator whose ranks are the other way around and that is freed at once.
-    MPI_Comm reversed = MPI_COMM_NULL;
-    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
-    OK(mdlm_comm_create_mpi_f(MPI_Comm_c2f(reversed), &comm));
-    MPI_Comm_free(&reversed);
-    int32_t r = -1, n = -1;
-    OK(mdlm_comm_rank(comm, &r, &n));
-    if (r != size - 1 - rank || n != size) wrong = "rank " + std::to_string(r) + " of " + std::to_string(n);
-    else OK(sum(comm, 1000, long_ms));
-    mdlm_comm_destroy(comm);
-    return wrong;
-}
-
-// Groups side by side, messages of the program's own on the same communicator, and MPI_COMM_SELF.
-std::string side_by_side(int rank, int size, int64_t) {
-    MPI_Comm half = MPI_COMM_NULL;
-    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
-    const Own world, again, part(half), self(MPI_COMM_SELF);
-    MPI_Comm_free(&half);
-    int token = -1;
-    const int left = (rank + size - 1) % size, right = (rank + 1) % size;
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Irecv(&token, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &request);
-    std::string wrong;
-    const auto expect_sum = [&](const Own &own, float expected) {
-        std::vector<float> values(50000, 1);
-        OK(mdlm_comm_all_reduce(own.comm, values.data(), values.data(), 50000, MDLM_DTYPE_F32, MDLM_REDUCE_SUM,
-                                long_ms));
-        for (const float v : values)
-            if (v != expected && wrong.empty())
-                wrong = "a sum of " + std::to_string(v) + ", expected " + std::to_string(expected);
-    };
-    for (int i = 0; i < 10; ++i) {
-        expect_sum(world, static_cast<float>(size));
-        expect_sum(part, static_cast<float>((size + 1 - rank % 2) / 2));
-        expect_sum(self, 1);
-        expect_sum(again, static_cast<float>(size));
-    }
-    MPI_Send(&rank, 1, MPI_INT, right, 1, MPI_COMM_WORLD);
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
-    return token == left ? wrong : "a message of the program's was lost";
-}
-
-std::string wrong_thread(int rank, int, int64_t) {
-    Own own;
-    std::string wrong;
-    const auto begin = Clock::now();
-    if (rank != 1) {
-        wrong = expect_comm(sum(own.comm, 10, long_ms), "rank 1", begin);
-    } else {
-        std::thread([&] {
-            wrong = expect_comm(sum(own.comm, 10, long_ms), "not the thread that initialised MPI", begin);
-            own.destroy();  // as a finalizer does, which the others hear of when this rank's main thread comes by
-        }).join();
-        const Own another(MPI_COMM_SELF);
-    }
-    return wrong;
-}
-
 std::string callback_error(int rank, int size, int64_t) {
     Own own;
     Step step(own.comm, {{"recompute_granularity", "full"}});
@@ -334,30 +206,22 @@ std::string cancelled_step(int rank, int, int64_t) {
     return "";
 }
 
-Case make(const char *name, std::string (*f)(int rank, int size, int64_t count), int64_t count = 0) {
-    return {std::string("failures: ") + name, 0,
-            [f, count](mdlm_comm *, int rank, int size) { return f(rank, size, count); }};
-}
-
 }  // namespace
 
 std::vector<Case> failure_cases() {
-    return {make("a rank that does not come is named by all, small messages", timeout, 100),
-            make("a rank that does not come is named by all, large messages", timeout, 3000000),
-            make("another rank aborts, small messages", abort_elsewhere, 100),
-            make("another rank aborts, large messages", abort_elsewhere, 3000000),
-            make("another thread of a waiting rank aborts", abort_by_thread),
-            make("a rank destroys its communicator, small messages", leave, 100),
-            make("a rank destroys its communicator, large messages", leave, 3000000),
-            make("all ranks destroy after their last collective", ends),
-            make("other calls are named on all ranks", mismatch),
-            make("arguments of create", arguments),
-            make("groups side by side", side_by_side),
-            make("a thread that may not call MPI", wrong_thread),
-            make("a callback's error during backward", callback_error),
-            make("a rank that is cancelled while it waits", cancelled_wait),
-            make("a rank that is cancelled in a step", cancelled_step),
-            make("another shape is named on all ranks, and all go on", other_shape)};
+    return {case_of("failures: a rank that does not come is named by all, small messages", timeout, 100),
+            case_of("failures: a rank that does not come is named by all, large messages", timeout, 3000000),
+            case_of("failures: another rank aborts, small messages", abort_elsewhere, 100),
+            case_of("failures: another rank aborts, large messages", abort_elsewhere, 3000000),
+            case_of("failures: another thread of a waiting rank aborts", abort_by_thread),
+            case_of("failures: a rank destroys its communicator, small messages", leave, 100),
+            case_of("failures: a rank destroys its communicator, large messages", leave, 3000000),
+            case_of("failures: all ranks destroy after their last collective", ends),
+            case_of("failures: other calls are named on all ranks", mismatch),
+            case_of("failures: a callback's error during backward", callback_error),
+            case_of("failures: a rank that is cancelled while it waits", cancelled_wait),
+            case_of("failures: a rank that is cancelled in a step", cancelled_step),
+            case_of("failures: another shape is named on all ranks, and all go on", other_shape)};
 }
 
 }  // namespace mpi_test

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import tempfile
 
-CASES = ("conformance", "block: bf16, sequence_parallel, full", "failures: a rank that does not come is named by all, large", "failures: another rank aborts")
+CASES = ("conformance", "block: bf16, sequence_parallel, full",
+         "failures: a rank that does not come is named by all, large", "failures: another rank aborts")
 
 
 class Cannot(Exception):
@@ -15,7 +16,8 @@ class Cannot(Exception):
 
 def call(*command):
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                              text=True)
     except OSError as e:
         raise Cannot(f"because {command[0]} does not run: {e.strerror}") from e
     if done.returncode != 0:
@@ -35,19 +37,22 @@ class TwoHosts:
             for name in self.names:
                 call("ip", "netns", "add", name)
                 call("ip", "-n", name, "link", "set", "lo", "up")
-            call("ip", "-n", self.names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", self.names[1])
+            call("ip", "-n", self.names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns",
+                 self.names[1])
             for name, address in zip(self.names, self.addresses):
                 call("ip", "-n", name, "address", "add", address + "/24", "dev", "cable")
                 call("ip", "-n", name, "link", "set", "cable", "up")
         except Cannot:
             self.__exit__()
             raise
-        # Called as ssh is: a host, then the words of a command. Each host has a name of its own and forgets nothing of the environment.
+        # Called as ssh is: a host, then the words of a command. Each host has a name of its own and forgets nothing of
+        # the environment.
         self.shell = os.path.join(self.folder.name, "shell")
         with open(self.shell, "w") as file:
             file.write("#!/bin/sh\nhost=$1\nshift\ncase $host in\n")
             for name, address in zip(self.names, self.addresses):
-                file.write(f"{address}) exec {' '.join(map(shlex.quote, self.enter(name)))} sh -c 'hostname \"$0\" && eval \"$1\"' {name} \"$*\" ;;\n")
+                enter = " ".join(map(shlex.quote, self.enter(name)))
+                file.write(f"{address}) exec {enter} sh -c 'hostname \"$0\" && eval \"$1\"' {name} \"$*\" ;;\n")
             file.write("*) echo \"no such host: $host\" >&2; exit 1 ;;\nesac\n")
         os.chmod(self.shell, 0o700)
         return self
@@ -64,13 +69,15 @@ class TwoHosts:
     def crossed(self):
         """Bytes that the first host has sent to the second."""
         path = "/sys/class/net/cable/statistics/tx_bytes"
-        return int(subprocess.run([*self.enter(self.names[0]), "cat", path], check=True, stdout=subprocess.PIPE, text=True).stdout)
+        return int(subprocess.run([*self.enter(self.names[0]), "cat", path], check=True, stdout=subprocess.PIPE,
+                                  text=True).stdout)
 
     def mpirun(self, mpirun, size):
         """The words that start size ranks, half of them on each host, from the first one; the program's follow."""
         if "--oversubscribe" not in mpirun:
             raise Cannot("because this mpirun is not Open MPI's")
         slots = ",".join(f"{address}:{size // 2}" for address in self.addresses)
-        return [*self.enter(self.names[0]), "sh", "-c", 'hostname "$0" && exec "$@"', self.names[0], *mpirun, "-n", str(size), "--host", slots, "--map-by", "slot",
-                "--mca", "plm_rsh_agent", self.shell, "--mca", "oob_tcp_if_include", "10.213.77.0/24",
-                "--mca", "btl_tcp_if_include", "10.213.77.0/24", "--mca", "btl", "self,vader,tcp", "--mca", "pml", "ob1"]
+        return [*self.enter(self.names[0]), "sh", "-c", 'hostname "$0" && exec "$@"', self.names[0], *mpirun, "-n",
+                str(size), "--host", slots, "--map-by", "slot", "--mca", "plm_rsh_agent", self.shell, "--mca",
+                "oob_tcp_if_include", "10.213.77.0/24", "--mca", "btl_tcp_if_include", "10.213.77.0/24", "--mca", "btl",
+                "self,vader,tcp", "--mca", "pml", "ob1"]

@@ -86,6 +86,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     std::vector<Case> cases = conformance_cases();
-    for (const auto &more : {block_cases(), failure_cases()}) cases.insert(cases.end(), more.begin(), more.end());
+    for (const auto &more : {block_cases(), create_cases(), failure_cases()})
+        cases.insert(cases.end(), more.begin(), more.end());
     return run_cases(argc, argv, cases);
 }

@@ -27,6 +27,7 @@ int run_cases(int argc, char **argv, const std::vector<Case> &cases);
 
 std::vector<Case> conformance_cases();
 std::vector<Case> block_cases();
+std::vector<Case> create_cases();
 std::vector<Case> failure_cases();
 
 }  // namespace mpi_test

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Suite `mpi`: groups of processes under mpirun, on this machine and on two machines that are network namespaces. Prints what tests/run_suites.py counts.
+"""Suite `mpi`: groups of processes under mpirun, on this machine and on two machines that are network namespaces.
+Prints what tests/run_suites.py counts.
 
     python3 tests/mpi/run.py [--test-case='t = 2: block: *']
 """
@@ -19,7 +20,8 @@ import hosts
 PROGRAMS = os.environ.get("MDLM_MPI_PROGRAMS", "")  # the folder; "" in a build without MPI
 RANKS, NUMBERS = (os.path.join(PROGRAMS, "mdlm-test-mpi-" + name) for name in ("ranks", "numbers"))
 os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=0")  # MPI itself does not free everything
-FACTOR = float(os.environ.get("MDLM_MPI_PATIENCE", "1"))  # more than 1 for sanitizers, which see in two ranks what there is to see
+# More than 1 for sanitizers, which see in two ranks what there is to see.
+FACTOR = float(os.environ.get("MDLM_MPI_PATIENCE", "1"))
 SIZES = (2, 4) if FACTOR == 1 else (2,)
 
 
@@ -48,14 +50,15 @@ def can_launch(mpirun):
     except AssertionError as e:
         status, output = None, str(e)
     if status != 0:
-        raise Skip(f"because {mpirun[0]} starts no processes here ({' '.join(output.split())[:200] or f'exit status {status}'})")
+        why = " ".join(output.split())[:200] or f"exit status {status}"
+        raise Skip(f"because {mpirun[0]} starts no processes here ({why})")
 
 
 def run(command, seconds):
     """(exit status, output, seconds) of a command that has to end in time."""
     began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace",
-                               start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                               text=True, errors="replace", start_new_session=True)
     try:
         output, _ = process.communicate(timeout=seconds * FACTOR)
     except subprocess.TimeoutExpired:
@@ -70,7 +73,8 @@ def run(command, seconds):
 
 
 def listed(program, size, *filters):
-    out = subprocess.run([program, "--list", "--size", str(size), *filters], check=True, stdout=subprocess.PIPE, text=True).stdout
+    out = subprocess.run([program, "--list", "--size", str(size), *filters], check=True, stdout=subprocess.PIPE,
+                         text=True).stdout
     return out.splitlines()
 
 
@@ -82,7 +86,8 @@ class Suite:
         return not self.patterns or any(fnmatch.fnmatch(name, pattern) for pattern in self.patterns)
 
     def fail(self, name, why):
-        print(f"FAILED: {name}\n{why}\nrepeat it with: MDLM_MPI_PROGRAMS={PROGRAMS} python3 tests/mpi/run.py '--test-case={name}'")
+        print(f"FAILED: {name}\n{why}\nrepeat it with: "
+              f"MDLM_MPI_PROGRAMS={PROGRAMS} python3 tests/mpi/run.py '--test-case={name}'")
         self.failed += 1
 
     def skip(self, name, why):
@@ -117,7 +122,8 @@ class Suite:
             if seen.get(name) == "holds":
                 self.passed += 1
             else:
-                self.fail(prefix + name, seen.get(name) or f"{wrong or 'did not report'}; exit status {status}; its output:\n{output}")
+                self.fail(prefix + name,
+                          seen.get(name) or f"{wrong or 'did not report'}; exit status {status}; its output:\n{output}")
         if status != 0 and all(seen.get(name) == "holds" for name in names):
             self.fail(prefix + names[-1], f"all cases hold, but then: exit status {status}; its output:\n{output}")
         sys.stdout.flush()
@@ -174,9 +180,10 @@ def main():
                 with hosts.TwoHosts() as two:
                     for size in (2, 4):
                         before = two.crossed()
-                        suite.program("two hosts: " if size == 2 else "two hosts, two ranks on each: ", size, [*two.mpirun(mpirun, size), RANKS], 240,
-                                      *hosts.CASES)
-                        suite.one(f"two hosts, {size} ranks: over the network", crosses(two, [*two.mpirun(mpirun, size), "hostname"], before))
+                        suite.program("two hosts: " if size == 2 else "two hosts, two ranks on each: ", size,
+                                      [*two.mpirun(mpirun, size), RANKS], 240, *hosts.CASES)
+                        suite.one(f"two hosts, {size} ranks: over the network",
+                                  crosses(two, [*two.mpirun(mpirun, size), "hostname"], before))
             except hosts.Cannot as why:
                 suite.skip("two hosts", why)
     print(f"mdlm-test: {suite.passed} passed, {suite.failed} failed, {suite.skipped} skipped")

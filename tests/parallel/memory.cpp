@@ -32,10 +32,11 @@ struct Seen {
 // What a group adds to a plan: shares of inputs, buffers of partial gradients, room to sort what a collective moves.
 void look(const World &world, Seen &seen) {
     bool partial = false, workspace = false, shards = false;
-    for (const mdlm::Entry &e : world.plan().forward) shards = shards || e.kind == mdlm::Entry::Kind::shard_input;
+    for (const mdlm::PlanEntry &e : world.plan().forward)
+        shards = shards || e.kind == mdlm::PlanEntry::Kind::shard_input;
     for (const auto &[key, schedule] : world.plan().schedules)
         for (const auto *steps : {&schedule->forward, &schedule->backward})
-            for (const mdlm::Step &s : *steps) {
+            for (const mdlm::ScheduledOp &s : *steps) {
                 const std::string name = schedule->op(s).name();
                 partial = partial || name == "all_reduce_gradients";
                 workspace = workspace || (s.workspace >= 0 && (name == "all_gather" || name == "reduce_scatter"));

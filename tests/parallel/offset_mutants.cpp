@@ -102,8 +102,8 @@ public:
     AnothersShare(int rank, int size, Reached &reached) : rank_(rank), size_(size), reached_(reached) {}
     void plan(mdlm::BlockPlan &p) override {
         if (rank_ != 0) return;
-        for (mdlm::Entry &e : p.forward) {
-            if (e.kind != mdlm::Entry::Kind::shard_input || e.x.kind == mdlm::Place::Kind::caller) continue;
+        for (mdlm::PlanEntry &e : p.forward) {
+            if (e.kind != mdlm::PlanEntry::Kind::shard_input || e.x.kind == mdlm::Place::Kind::caller) continue;
             const mdlm::Buffer &x =
                 e.schedule->layer
                     ->buffers[static_cast<size_t>(e.schedule->values[static_cast<size_t>(e.schedule->x)].buffer)];

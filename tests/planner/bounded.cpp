@@ -28,7 +28,7 @@ Chain long_chain(int64_t layers, int64_t kinds, int64_t tapes) {
         t.boundary_bytes = t.grad_boundary_bytes = 1000, t.forward_ns = 100000 + random.in(0, 999),
         t.unsaved_forward_bytes = 5000;
         for (int64_t p = 0; p < 6; ++p) {
-            Policy q;
+            PolicyCost q;
             q.saved_bytes = 1000 + 2000 * p + random.in(0, 499),
             q.extra_ns = p == 5 ? 0 : 3000 * (5 - p) * (5 - p) + random.in(0, 999);
             q.forward_bytes = q.saved_bytes + 6000, q.backward_bytes = q.saved_bytes + 9000;
@@ -86,8 +86,8 @@ TEST_CASE("planner: the frontier of 4096 layers fits 512 MiB, and says how good 
     const std::string wrong = within(int64_t{512} << 20, []() -> std::string {
         const Frontier f = frontier(long_chain(4096, 1, 1));
         size_t items = 0;
-        for (const Point &p : f.points) items += p.plan.size();
-        if (items * sizeof(Item) > size_t{64} << 20) return std::to_string(items) + " items of plans";
+        for (const FrontierPoint &p : f.points) items += p.plan.size();
+        if (items * sizeof(PlanItem) > size_t{64} << 20) return std::to_string(items) + " items of plans";
         if (f.points.size() < 100) return std::to_string(f.points.size()) + " points";
         if (f.optimal || f.gap_ns == 0) return "said to be optimal";
         if (f.points.back().extra_ns > f.gap_ns)
@@ -110,9 +110,9 @@ TEST_CASE("planner: a thinned frontier against exact plans") {
         CHECK(some.points.size() <= 40);
         CHECK(some.points.size() > 20);
         CHECK(some.gap_ns < exact.points.front().extra_ns / 5);  // 40 points of hundreds
-        for (const Point &p : exact.points) {
-            const Point *best = nullptr;
-            for (const Point &q : some.points)
+        for (const FrontierPoint &p : exact.points) {
+            const FrontierPoint *best = nullptr;
+            for (const FrontierPoint &q : some.points)
                 if (q.peak_bytes <= p.peak_bytes) best = &q;
             REQUIRE(best != nullptr);
             CHECK(best->extra_ns >= p.extra_ns);

@@ -49,7 +49,7 @@ std::map<int64_t, std::pair<int64_t, std::vector<Node>>> frontier_of(const Chain
             while (std::next_permutation(other.begin(), other.end()))
                 if (run(chain, plan, other) != seen)
                     wrong = "the order of the tapes matters to " + spelled(chain, plan);
-            const Measure m = simulate(chain, list_of(plan));
+            const PlanCost m = simulate(chain, list_of(plan));
             if (m.peak_bytes != seen.peak || m.extra_ns != seen.ns)
                 wrong = "simulate says " + text(m.peak_bytes, m.extra_ns, chain, plan) + ", the machine " +
                         text(seen.peak, seen.ns, chain, plan);
@@ -83,7 +83,7 @@ Case compare(uint64_t seed) {
     const Frontier all = frontier(c.chain);
     std::string expected, seen;
     for (const auto &[peak, what] : best) expected += text(peak, what.first, c.chain, what.second) + " | ";
-    for (const Point &p : all.points) seen += text(p.peak_bytes, p.extra_ns, c.chain, tree_of(p.plan)) + " | ";
+    for (const FrontierPoint &p : all.points) seen += text(p.peak_bytes, p.extra_ns, c.chain, tree_of(p.plan)) + " | ";
     if (expected != seen || !all.optimal || all.gap_ns != 0)
         c.wrong = "frontier: expected " + expected + "seen " + seen;
     const Frontier bare = frontier(c.chain, 0, false);
@@ -131,9 +131,9 @@ Case capped(uint64_t seed) {
     if (!r.feasible || r.peak_bytes > budget || r.extra_ns < best.extra_ns || r.extra_ns - r.gap_ns > best.extra_ns ||
         r.optimal != (r.gap_ns == 0))
         c.wrong = numbers;
-    for (const Point &p : exact.points) {
+    for (const FrontierPoint &p : exact.points) {
         int64_t ns = INT64_MAX;
-        for (const Point &q : some.points)
+        for (const FrontierPoint &q : some.points)
             if (q.peak_bytes <= p.peak_bytes) ns = q.extra_ns;
         if (ns < p.extra_ns || ns - some.gap_ns > p.extra_ns)
             c.wrong = "frontier with cap " + std::to_string(cap) + " at " + std::to_string(p.peak_bytes) + ": " +

@@ -38,7 +38,7 @@ Chain draw_chain(Random &random, const Sizes &sizes) {
             l.unsaved_forward_bytes = random.in(0, 2 * bytes);
             const int64_t policies = random.in(1, sizes.policies);
             for (int64_t p = 0; p < policies; ++p) {
-                Policy q;
+                PolicyCost q;
                 q.name = std::string(1, static_cast<char>('A' + p));
                 q.saved_bytes = random.in(0, 2 * bytes);
                 q.extra_ns = random.in(0, ns);
@@ -80,7 +80,7 @@ void for_seeds(const char *test, uint64_t first, uint64_t count, Case (*body)(ui
         std::string beside;  // what JSON does not say
         if (c.chain.slab_apart) beside += "\n  with the slab apart from the stack";
         for (const LayerType &t : c.chain.types)
-            for (const Policy &p : t.policies)
+            for (const PolicyCost &p : t.policies)
                 if (p.roles != role_any)
                     beside += "\n  " + t.name + "." + p.name + " has roles " + std::to_string(p.roles);
         CHECK_MESSAGE(c.wrong.empty(), c.wrong, "\n  chain: ", write_chain(c.chain), beside,

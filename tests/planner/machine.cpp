@@ -167,7 +167,7 @@ double count(const Chain &chain, int64_t first, int64_t last, int64_t depth, dou
     return sum;
 }
 
-void list(const std::vector<Node> &tree, mdlm::planner::Plan &plan) {
+void list(const std::vector<Node> &tree, mdlm::planner::ChainPlan &plan) {
     for (const Node &n : tree) {
         const size_t at = plan.size();
         plan.push_back({static_cast<int32_t>(n.first), static_cast<int32_t>(n.last - n.first + 1),
@@ -177,7 +177,7 @@ void list(const std::vector<Node> &tree, mdlm::planner::Plan &plan) {
     }
 }
 
-std::vector<Node> tree(const mdlm::planner::Plan &plan, size_t begin, size_t end) {
+std::vector<Node> tree(const mdlm::planner::ChainPlan &plan, size_t begin, size_t end) {
     std::vector<Node> out;
     while (begin < end) {
         const auto &item = plan[begin];
@@ -219,9 +219,9 @@ double count_plans(const Chain &chain, double most) {
     return count(chain, 0, chain.size() - 1, chain.max_unit_depth, most);
 }
 
-std::vector<Node> tree_of(const mdlm::planner::Plan &plan) { return tree(plan, 0, plan.size()); }
-mdlm::planner::Plan list_of(const std::vector<Node> &tree) {
-    mdlm::planner::Plan plan;
+std::vector<Node> tree_of(const mdlm::planner::ChainPlan &plan) { return tree(plan, 0, plan.size()); }
+mdlm::planner::ChainPlan list_of(const std::vector<Node> &tree) {
+    mdlm::planner::ChainPlan plan;
     list(tree, plan);
     return plan;
 }

@@ -32,8 +32,8 @@ std::vector<std::vector<Node>> all_plans(const Chain &chain);
 // How many they are, or more than `most`.
 double count_plans(const Chain &chain, double most);
 
-std::vector<Node> tree_of(const mdlm::planner::Plan &plan);
-mdlm::planner::Plan list_of(const std::vector<Node> &tree);
+std::vector<Node> tree_of(const mdlm::planner::ChainPlan &plan);
+mdlm::planner::ChainPlan list_of(const std::vector<Node> &tree);
 // "S1-3[XXA] X A": layers counted from 1, names of policies.
 std::string spelled(const Chain &chain, const std::vector<Node> &plan);
 // Sorts as the planner says that it breaks ties.

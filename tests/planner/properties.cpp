@@ -23,11 +23,11 @@ int64_t cost(const Chain &chain, int64_t budget) {
 }
 int64_t cost_of(const Frontier &f, int64_t budget) {
     int64_t ns = nothing_fits;
-    for (const Point &p : f.points)
+    for (const FrontierPoint &p : f.points)
         if (p.peak_bytes <= budget) ns = p.extra_ns;
     return ns;
 }
-Seen run_in_order(const Chain &chain, const Plan &plan) {
+Seen run_in_order(const Chain &chain, const ChainPlan &plan) {
     std::vector<int> order(static_cast<size_t>(chain.in_flight));
     std::iota(order.begin(), order.end(), 0);
     return run(chain, tree_of(plan), order);
@@ -40,13 +40,13 @@ int64_t budget_in(Random &random, const Frontier &f) {
 Chain scaled(Chain c, int64_t q, int64_t t) {
     for (LayerType &l : c.types) {
         l.forward_ns *= t;
-        for (Policy &p : l.policies) p.extra_ns *= t, p.rebuild_ns *= t;
+        for (PolicyCost &p : l.policies) p.extra_ns *= t, p.rebuild_ns *= t;
         for (UnitInput &u : l.unit_inputs) u.restore_ns *= t;
     }
     for (int64_t *bytes : {&c.input_bytes, &c.fixed_bytes, &c.loss_bytes}) *bytes *= q;
     for (LayerType &l : c.types) {
         for (int64_t *bytes : {&l.boundary_bytes, &l.grad_boundary_bytes, &l.unsaved_forward_bytes}) *bytes *= q;
-        for (Policy &p : l.policies)
+        for (PolicyCost &p : l.policies)
             for (int64_t *bytes : {&p.saved_bytes, &p.forward_bytes, &p.backward_bytes}) *bytes *= q;
         for (UnitInput &u : l.unit_inputs) u.saved_bytes *= q;
     }
@@ -65,7 +65,7 @@ Case properties(uint64_t seed) {
     };
     // Peaks rise and times fall; each plan is what its numbers say.
     for (size_t i = 0; i < f.points.size(); ++i) {
-        const Point &p = f.points[i];
+        const FrontierPoint &p = f.points[i];
         const Seen seen = run_in_order(chain, p.plan);
         if (seen.peak != p.peak_bytes || seen.ns != p.extra_ns)
             wrong("a plan of the frontier runs otherwise" + of("point", static_cast<int64_t>(i)));
@@ -133,7 +133,7 @@ Case one_layer(uint64_t seed) {
     c.chain.in_flight = 1, c.chain.slab_apart = false;
     const int64_t budget = random.in(0, 60);
     int64_t least = nothing_fits;
-    for (const Policy &p : c.chain.type(0).policies)
+    for (const PolicyCost &p : c.chain.type(0).policies)
         if ((p.roles & role_alone) != 0 &&
             c.chain.fixed_bytes + std::max({p.forward_bytes, p.backward_bytes, p.saved_bytes + c.chain.loss_bytes}) <=
                 budget)
@@ -154,7 +154,7 @@ Case alike(uint64_t seed) {
     chain.slab_apart = false;
     chain.layers.assign(static_cast<size_t>(random.in(2, 16)), 0);
     LayerType &t = chain.types[0];
-    for (Policy &p : t.policies) {
+    for (PolicyCost &p : t.policies) {
         p.roles = role_any;
         p.forward_bytes = std::max(p.forward_bytes, p.saved_bytes),
         p.backward_bytes = std::max(p.backward_bytes, p.saved_bytes);
@@ -162,12 +162,12 @@ Case alike(uint64_t seed) {
     std::vector<int32_t> order(t.policies.size());
     std::iota(order.begin(), order.end(), 0);
     const auto above = [&](int32_t p) {
-        const Policy &q = t.policies[static_cast<size_t>(p)];
+        const PolicyCost &q = t.policies[static_cast<size_t>(p)];
         return std::max(q.forward_bytes, q.backward_bytes) - q.saved_bytes;
     };
     std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return above(a) > above(b); });
     const auto peak_of = [&](const std::vector<int32_t> &choices) {
-        Plan plan;
+        ChainPlan plan;
         for (size_t i = 0; i < choices.size(); ++i) plan.push_back({static_cast<int32_t>(i), 1, choices[i], 0});
         return run_in_order(chain, plan);
     };
@@ -219,7 +219,7 @@ Case large(uint64_t seed) {
     const Frontier f = frontier(chain);
     for (int i = 0; i < 8 && c.wrong.empty(); ++i) {
         const auto at = static_cast<size_t>(random.in(0, static_cast<int64_t>(f.points.size()) - 1));
-        const Point &p = f.points[at];
+        const FrontierPoint &p = f.points[at];
         const int64_t budget =
             at + 1 < f.points.size() ? random.in(p.peak_bytes, f.points[at + 1].peak_bytes - 1) : p.peak_bytes;
         const Result r = solve(chain, budget);

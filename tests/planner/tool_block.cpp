@@ -8,68 +8,10 @@
 #include <set>
 #include <sstream>
 
+#include "block_flags.hpp"
 #include "mdlm/mdlm.h"
-#include "program.hpp"
 
 namespace planner_test {
-namespace {
-
-using nlohmann::json;
-
-// A small diffusion model, as flags.
-const std::vector<std::string> small = {"--num-layers",
-                                        "6",
-                                        "--hidden-size",
-                                        "256",
-                                        "--num-attention-heads",
-                                        "8",
-                                        "--ffn-hidden-size",
-                                        "768",
-                                        "--normalization",
-                                        "RMSNorm",
-                                        "--qk-layernorm",
-                                        "--swiglu",
-                                        "--disable-bias-linear",
-                                        "--attention-mask-type",
-                                        "no_mask",
-                                        "--bf16",
-                                        "--seq-length",
-                                        "128",
-                                        "--micro-batch-size",
-                                        "2",
-                                        "--threads",
-                                        "1"};
-
-std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string> &b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-}
-
-json answer(const std::vector<std::string> &words) {
-    const Ended e = run(words + std::vector<std::string>{"--json"});
-    CAPTURE(e.err);
-    REQUIRE(e.status == 0);
-    return json::parse(e.out);
-}
-
-struct File {
-    std::string path;
-    explicit File(const std::string &text) {
-        char name[] = "/tmp/mdlm-plan-XXXXXX";
-        const int at = mkstemp(name);
-        REQUIRE(at >= 0);
-        close(at);
-        path = name;
-        std::ofstream(path) << text;
-    }
-    ~File() { std::filesystem::remove(path); }
-    std::string read() const {
-        std::ifstream in(path);
-        return {std::istreambuf_iterator<char>(in), {}};
-    }
-};
-
-}  // namespace
 
 TEST_CASE("mdlm plan: a budget for a block, and Megatron's best beside it") {
     const json all = answer(small + std::vector<std::string>{"--budget", "1TiB"});
@@ -116,8 +58,9 @@ TEST_CASE("mdlm plan: a sweep over a block's budgets") {
     }
     CHECK(a["megatron"].size() >= 12);  // none, mlp, uniform and block: 1 .. 6, of which two are the same
     CHECK(a["modules"].size() > 20);
+    // No setting lies below the line.
     for (const char *named : {"megatron", "modules"})
-        for (const json &m : a[named])  // no setting lies below the line
+        for (const json &m : a[named])
             for (const json &p : points)
                 if (p["peak_bytes"] >= m["peak_bytes"]) {
                     if (p["peak_bytes"] == m["peak_bytes"]) CHECK(p["extra_ns"] <= m["extra_ns"]);
@@ -202,8 +145,8 @@ TEST_CASE("mdlm plan: recompute flags without a budget give the plan of these fl
         shape.seq_length = 128, shape.micro_batch_size = 2;
         mdlm_target target = MDLM_TARGET_INIT;
         target.num_threads = 1;
-        const std::vector<std::string> model =
-            std::vector<std::string>(small.begin(), small.end() - 6) + flags;  // the last are shape and threads
+        // The last are shape and threads.
+        const std::vector<std::string> model = std::vector<std::string>(small.begin(), small.end() - 6) + flags;
         std::vector<const char *> words;
         for (const std::string &word : model) words.push_back(word.c_str());
         int used = 0;
@@ -246,84 +189,6 @@ TEST_CASE("mdlm plan: flags from a file, as a training script has them") {
         CHECK(e.err.find(word) != std::string::npos);
     CHECK(e.err.find("--qk-layernorm") == std::string::npos);
     expect_refused(run({"--flags", "/no/such/file", "--budget", "1GiB"}), "/no/such/file");
-}
-
-TEST_CASE("mdlm plan: device tables by name and from a file") {
-    size_t length = 0;
-    REQUIRE(mdlm_device_table("H100", nullptr, 0, &length) == MDLM_OK);
-    std::string text(length + 1, '\0');
-    REQUIRE(mdlm_device_table("H100", text.data(), text.size(), nullptr) == MDLM_OK);
-    text.resize(length);
-    const File file(text), bad("{\"format\": 1}");
-    const std::vector<std::string> budget = {"--budget", "100MB"};
-    const json named = answer(small + budget + std::vector<std::string>{"--device-table", "H100"});
-    CHECK(answer(small + budget + std::vector<std::string>{"--device-table", file.path}) == named);
-    CHECK(named["forward_ns"] < answer(small + budget)["forward_ns"]);
-    expect_refused(run(small + budget + std::vector<std::string>{"--device-table", bad.path}), "format");
-    expect_refused(run(small + budget + std::vector<std::string>{"--device-table", "H300"}), "H300");
-    const Ended measured = run({"--calibrate", "--threads", "1"});
-    CHECK(measured.status == 0);
-    CHECK(mdlm_device_table(measured.out.c_str(), nullptr, 0, nullptr) == MDLM_OK);
-}
-
-TEST_CASE("mdlm plan: models by name") {
-    struct Shape {
-        const char *name;
-        int layers;
-        double parameters;  // of all layers, in 10^9
-        double bytes = 2;   // of each
-    };
-    for (const Shape &m : {Shape{"gpt2", 12, 0.0851, 4}, Shape{"megadlms-1.7b", 28, 1.53}, Shape{"gpt3-22b", 48, 21.7},
-                           Shape{"gpt3-175b", 96, 174}, Shape{"llama-8b", 32, 6.98}, Shape{"llama-70b", 80, 68.5},
-                           Shape{"30b", 48, 29.6}}) {
-        INFO(m.name);
-        const json a = answer({"--model", m.name, "--device-table", "H100", "--budget", "10TiB"});
-        CHECK(a["extra_ns"] == 0);
-        CHECK(a["plan"]["num_layers"] == m.layers);
-        CHECK(a["parameter_bytes"].get<double>() / (1e9 * m.bytes) == doctest::Approx(m.parameters).epsilon(0.01));
-    }
-    expect_refused(run({"--model", "31b", "--budget", "1GiB"}), "expected one of gpt2, megadlms-1.7b");
-}
-
-TEST_CASE("mdlm plan: the article's claim, in Megatron's accounting and in ours") {
-    const json a = answer({"--article"});
-    const double sbh = 2048.0 * 3 * 7168, layers = 48, t = 8;
-    const auto bytes = [](const json &row, const char *key) { return row[key].get<double>(); };
-    for (const char *backend : {"unfused", "fused"}) {
-        INFO(backend);
-        const bool unfused = backend[0] == 'u';
-        const json &rows = a[backend];
-        REQUIRE(rows.size() == 6);
-        CHECK(bytes(rows[0], "megatron_bytes") == doctest::Approx(layers * sbh * (unfused ? 114 : 34) / t));
-        CHECK(bytes(rows[1], "megatron_bytes") == doctest::Approx(layers * sbh * 34 / t));
-        CHECK(bytes(rows[4], "megatron_bytes") == doctest::Approx(layers * sbh * 2 / t));
-        // In ours 64, 32 with Megatron's selective, which keeps the context, 30 without that, and 2 sbh (32 for the
-        // first with fused attention), and the final norm's input; statistics and rounding are on top.
-        CHECK(bytes(rows[0], "saved_bytes") ==
-              doctest::Approx((layers * (unfused ? 64 : 32) + 2) * sbh / t).epsilon(0.01));
-        CHECK(bytes(rows[1], "saved_bytes") == doctest::Approx((layers * 32 + 2) * sbh / t).epsilon(0.01));
-        CHECK(bytes(rows[2], "saved_bytes") == doctest::Approx((layers * 30 + 2) * sbh / t).epsilon(0.01));
-        CHECK(bytes(rows[4], "saved_bytes") == doctest::Approx((layers + 1) * 2 * sbh / t).epsilon(0.01));
-        CHECK(bytes(rows[5], "peak_bytes") <= 10e9);
-        CHECK(bytes(rows[5], "extra_ns") < bytes(rows[2], "extra_ns"));
-    }
-    CHECK(run({"--article"}).out.find("30.1 to 9.0 GB, 70 % less: the claim holds") != std::string::npos);
-}
-
-TEST_CASE("mdlm plan: what cannot be asked of a block") {
-    expect_refused(run({}), "a block by --model or flags");
-    expect_refused(run(small), "expected --budget, --sweep or recompute flags, seen none");
-    expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--sweep"}), "seen both");
-    expect_refused(run(small + std::vector<std::string>{"--budget", "0"}), "at least 1 byte");
-    expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--recompute-granularity", "full"}),
-                   "excludes recompute_granularity = full");
-    expect_refused(run(small + std::vector<std::string>{"--chain", "-", "--budget", "1"}), "no flag of a block");
-    expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--seq-length", "x"}), "--seq-length");
-    expect_refused(run(small + std::vector<std::string>{"--budget", "1GiB", "--no-such"}), "--no-such");
-    expect_refused(run({"--num-layers", "2", "--budget", "1GiB"}), "hidden_size");
-    expect_refused(run(small + std::vector<std::string>{"--sweep", "--svg", "/no/such/folder/x.svg"}),
-                   "/no/such/folder/x.svg");
-    expect_refused(run({"--article", "--sweep"}), "neither --budget nor --sweep");
 }
 
 }  // namespace planner_test

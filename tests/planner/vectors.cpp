@@ -34,7 +34,7 @@ Chain chain_of(const std::vector<LayerType> &types, int64_t count, int64_t input
     return c;
 }
 
-std::string spelled(const Chain &c, const Plan &plan) { return planner_test::spelled(c, tree_of(plan)); }
+std::string spelled(const Chain &c, const ChainPlan &plan) { return planner_test::spelled(c, tree_of(plan)); }
 
 // "peak cost[ plan] | ...": a plan may be left out; where one is given it is the one that is found, or ties with it.
 void expect_frontier(const Chain &c, const std::string &text) {
@@ -80,9 +80,9 @@ void expect_frontier(const Chain &c, const std::string &text) {
 }
 
 void expect_plan(const Chain &c, const std::vector<int32_t> &choices, int64_t peak, int64_t ns) {
-    Plan plan;
+    ChainPlan plan;
     for (size_t i = 0; i < choices.size(); ++i) plan.push_back({static_cast<int32_t>(i), 1, choices[i], 0});
-    const Measure m = simulate(c, plan);
+    const PlanCost m = simulate(c, plan);
     CHECK(m.peak_bytes == peak);
     CHECK(m.extra_ns == ns);
 }
@@ -207,7 +207,7 @@ TEST_CASE("planner: vector 9, a knapsack with room for one keeps one") {
     const Chain c = chain_of({layer(0, 0, 0, 0, "KR", {{1, 0, 1, 1, 0}, {0, 1, 0, 0, 0}})}, 3, 0, 0);
     const Result r = solve(c, 1);
     CHECK(r.extra_ns == 2);
-    CHECK(std::count_if(r.plan.begin(), r.plan.end(), [](const Item &i) { return i.choice == 0; }) == 1);
+    CHECK(std::count_if(r.plan.begin(), r.plan.end(), [](const PlanItem &i) { return i.choice == 0; }) == 1);
     CHECK(spelled(c, r.plan) == "KRR");
 }
 

@@ -65,7 +65,7 @@ private:
         default: return nowhere;
         }
     }
-    int64_t offset(const mdlm::Entry &e, int32_t v, int64_t stack) const {
+    int64_t offset(const mdlm::PlanEntry &e, int32_t v, int64_t stack) const {
         const auto base = [&](const mdlm::Place &p) { return offset(p, stack); };
         switch (e.schedule->values[v].home) {
         case mdlm::Home::x: return base(e.x);
@@ -76,12 +76,12 @@ private:
         case mdlm::Home::staged:
         case mdlm::Home::scratch: break;
         }
-        const mdlm::Spot &spot = e.layout->spots[v];
-        using Where = mdlm::Spot::Where;
-        return base(spot.where == Where::frame  ? e.frame
-                    : spot.where == Where::slab ? e.slab
-                                                : e.staging) +
-               spot.offset;
+        const mdlm::ValuePlace &place = e.layout->places[v];
+        using Where = mdlm::ValuePlace::Where;
+        return base(place.where == Where::frame  ? e.frame
+                    : place.where == Where::slab ? e.slab
+                                                 : e.staging) +
+               place.offset;
     }
 
     // Tapes as the events take and give them; then one address for every piece, the same at all its uses.
@@ -99,11 +99,11 @@ private:
                     fault(static_cast<int64_t>(i), "an offset outside the arena: " + std::to_string(at));
             };
             const auto put = [&](int32_t piece, int32_t v) { put_at(piece, offset(*line.entry, v, stack())); };
-            if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::shard_input) {
+            if (line.step == nullptr && line.entry->kind == mdlm::PlanEntry::Kind::shard_input) {
                 put(line.in[0], line.values[0]), put_at(line.out[0], offset(line.entry->frame, stack()));
                 continue;
             }
-            if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::gather_input) {
+            if (line.step == nullptr && line.entry->kind == mdlm::PlanEntry::Kind::gather_input) {
                 put_at(line.in[0], offset(line.entry->frame, stack())), put(line.out[0], line.values[0]);
                 continue;
             }
@@ -214,7 +214,7 @@ private:
 
         // The entry with this one step.
         mdlm::Schedule one;
-        mdlm::Entry entry = *line.entry;
+        mdlm::PlanEntry entry = *line.entry;
         if (line.step != nullptr) {
             one = *entry.schedule;
             one.forward = one.backward = {*line.step};

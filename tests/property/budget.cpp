@@ -55,11 +55,11 @@ int32_t any_choice(Random &r, const planner::LayerType &type, uint32_t role) {
 }
 bool has(const planner::LayerType &type, uint32_t role) {
     return std::any_of(type.policies.begin(), type.policies.end(),
-                       [&](const planner::Policy &p) { return (p.roles & role) != 0; });
+                       [&](const planner::PolicyCost &p) { return (p.roles & role) != 0; });
 }
 
-planner::Plan any_plan(Random &r, const planner::Chain &c, int64_t &units) {
-    planner::Plan plan;
+planner::ChainPlan any_plan(Random &r, const planner::Chain &c, int64_t &units) {
+    planner::ChainPlan plan;
     for (int32_t at = 0; at < c.size();) {
         int32_t count = 1;
         if (!c.type(at).unit_inputs.empty() && r.percent(60))
@@ -97,8 +97,8 @@ void compare(const Draw &d, Seen &seen) {
         const planner::Chain chain = budget.chain(v);
         for (int i = 0; i < 6; ++i) {
             const int64_t before = seen.units;
-            const planner::Plan plan = any_plan(r, chain, seen.units);
-            const planner::Measure m = planner::simulate(chain, plan);
+            const planner::ChainPlan plan = any_plan(r, chain, seen.units);
+            const planner::PlanCost m = planner::simulate(chain, plan);
             mdlm::BlockPlanInput in = budget.input();
             in.policies = budget.policies(v, plan);
             CHECK_NOTHROW(mdlm::check(in.policies, in.programs, in.group_size));
@@ -202,10 +202,10 @@ TEST_CASE("planner: no set of kept tensors beats the policies that are found for
         const mdlm::BlockPlanInput in = input_of(d);
         const mdlm::DeviceTable table = mdlm::device_table("cpu");
         const auto layer = mdlm::differentiate_items(in).front();
-        const mdlm::Chooser chooser(layer, in.bound, in.traits, table);
+        const mdlm::PolicyEnumerator enumerator(layer, in.bound, in.traits, table);
         mdlm::LayoutKey key;
         key.x_in_frame = seed % 4 != 0, key.y_in_slab = seed % 5 != 0, key.slab_above = seed % 3 != 0;
-        const std::vector<mdlm::Choice> found = chooser.pareto(key);
+        const std::vector<mdlm::MeasuredPolicy> found = enumerator.pareto(key);
         std::vector<mdlm::BufferId> tensors = mdlm::tensors_of(*layer->program);
         std::erase(tensors, layer->program->input);
         ++layers, found_in_all += static_cast<int64_t>(found.size());
@@ -214,16 +214,16 @@ TEST_CASE("planner: no set of kept tensors beats the policies that are found for
         const uint64_t all = uint64_t{1} << tensors.size();
         for (uint64_t i = 0; i < std::min<uint64_t>(all, 2048); ++i) {
             const uint64_t kept = all <= 2048 ? i : r.next() % all;
-            mdlm::LayerPolicy policy = chooser.input_only();
+            mdlm::LayerPolicy policy = enumerator.input_only();
             for (size_t t = 0; t < tensors.size(); ++t)
                 if ((kept >> t & 1) != 0) policy[tensors[t]] = mdlm::Storage::keep;
-            const mdlm::Choice c = chooser.measure(policy, key);
-            CHECK(std::any_of(found.begin(), found.end(), [&](const mdlm::Choice &f) {
+            const mdlm::MeasuredPolicy c = enumerator.measure(policy, key);
+            CHECK(std::any_of(found.begin(), found.end(), [&](const mdlm::MeasuredPolicy &f) {
                 return f.saved <= c.saved && f.needs() <= c.needs() && f.extra_ns <= c.extra_ns;
             }));
             ++sets;
         }
-        for (const mdlm::Choice &f : found) CHECK(chooser.measure(f.policy, key).needs() == f.needs());
+        for (const mdlm::MeasuredPolicy &f : found) CHECK(enumerator.measure(f.policy, key).needs() == f.needs());
     }
     std::printf("planner: %lld policies found for %lld layers, held against %lld sets\n",
                 static_cast<long long>(found_in_all), static_cast<long long>(layers), static_cast<long long>(sets));

@@ -64,13 +64,13 @@ private:
         for (int32_t p : line.out) out.push_back(address(p, o));
         mdlm::Device &device = *world_.engine().device;
         mdlm::Group &group = world_.engine().group;
-        if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::shard_input) {
+        if (line.step == nullptr && line.entry->kind == mdlm::PlanEntry::Kind::shard_input) {
             const int64_t share = l_.pieces[line.out[0]].bytes, begin = share * group.rank();
             const int64_t own = std::min(share, l_.pieces[line.in[0]].bytes - begin);
             if (own > 0) device.copy(out[0], static_cast<const char *>(in[0]) + begin, static_cast<size_t>(own));
             return;
         }
-        if (line.step == nullptr && line.entry->kind == mdlm::Entry::Kind::gather_input) {
+        if (line.step == nullptr && line.entry->kind == mdlm::PlanEntry::Kind::gather_input) {
             const mdlm::DType type = world_.config().params_dtype;
             return group.all_gather(in[0], out[0], l_.pieces[line.in[0]].bytes / mdlm::size_of(type), type);
         }

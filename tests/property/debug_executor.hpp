@@ -8,8 +8,8 @@ namespace property::memory {
 
 struct DebugRun {
     Outcome outcome;
-    int64_t most_alive =
-        0;  // bytes at once, each piece rounded as the plan rounds; neither the caller's nor the host's
+    // Bytes at once, each piece rounded as the plan rounds; neither the caller's nor the host's.
+    int64_t most_alive = 0;
 };
 
 DebugRun run_apart(World &world, const Lifetimes &lifetimes);

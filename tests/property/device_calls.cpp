@@ -78,8 +78,8 @@ TEST_CASE("kernels are called as often as the schedules say, and in the named se
         Calls seen, planned;
         World world(d, std::make_unique<Counting>(make_device(MDLM_DEVICE_REFERENCE, 1), seen));
         world.run();
-        std::map<std::pair<size_t, const mdlm::Op *>, std::map<int64_t, int64_t>>
-            replays;  // by event and op, then by layer
+        // By event and op, then by layer.
+        std::map<std::pair<size_t, const mdlm::Op *>, std::map<int64_t, int64_t>> replays;
         for (const Line &line : derive(world).lines) {
             if (line.step == nullptr) continue;
             const mdlm::Op &op = line.entry->schedule->op(*line.step);

@@ -2,8 +2,6 @@
 #include "draw.hpp"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 
 namespace property {
 namespace {
@@ -152,50 +150,6 @@ void draw_events(Random &r, Draw &d) {
     }
 }
 
-struct Line {
-    std::string text;
-    __attribute__((format(printf, 2, 3))) void add(const char *format, ...) {
-        char part[160];
-        va_list arguments;
-        va_start(arguments, format);
-        std::vsnprintf(part, sizeof part, format, arguments);
-        va_end(arguments);
-        text += (text.empty() ? "" : " ") + std::string(part);
-    }
-    void flag(bool on, const char *name) {
-        if (on) add("%s", name);
-    }
-};
-
-// The storages that a tensor may have where it is: everything but `replay` for the input of a unit, nothing else
-// inside.
-mdlm_status set_tensor(mdlm_plan *plan, const mdlm_plan_layer &unit, int64_t item, const char *name,
-                       mdlm_storage storage) {
-    const bool input = std::string(name) == "input";
-    if (input && item != unit.unit_first) return MDLM_OK;
-    if (input && storage == MDLM_STORAGE_REPLAY) storage = MDLM_STORAGE_KEEP;
-    if (!input && storage == MDLM_STORAGE_SHARD) storage = MDLM_STORAGE_KEEP;
-    if (!input && unit.unit_count > 1 && storage == MDLM_STORAGE_HOST) storage = MDLM_STORAGE_REPLAY;
-    return mdlm_plan_set(plan, item, name, storage);
-}
-
-template <class F>
-mdlm_status each_tensor(const Draw &d, mdlm_plan *plan, F &&storage_of) {
-    const int64_t items = d.config.num_layers + (d.config.final_layernorm != 0);
-    std::vector<mdlm_plan_layer> units(static_cast<size_t>(items), MDLM_PLAN_LAYER_INIT);
-    for (int64_t i = 0; i < items; ++i)
-        if (const mdlm_status s = mdlm_plan_get_layer(plan, i, &units[static_cast<size_t>(i)])) return s;
-    for (int64_t i = 0; i < items; ++i)
-        for (int32_t t = 0; mdlm_plan_tensor(plan, i, t) != nullptr; ++t) {
-            const mdlm_storage storage = storage_of();
-            if (storage < 0) continue;
-            if (const mdlm_status s =
-                    set_tensor(plan, units[static_cast<size_t>(i)], i, mdlm_plan_tensor(plan, i, t), storage))
-                return s;
-        }
-    return MDLM_OK;
-}
-
 }  // namespace
 
 bool Draw::packed() const {
@@ -293,49 +247,6 @@ bool fills_tapes(const Draw &d) {
     return most == d.shape.in_flight;
 }
 
-std::string describe(const Draw &d) {
-    const mdlm_config &c = d.config;
-    const mdlm_shape &s = d.shape;
-    Line l;
-    l.add("draw %llu:", static_cast<unsigned long long>(d.seed));
-    l.add("%s %d layers (from %d) h=%d heads=%d/%d d=%d ffn=%d", c.params_dtype == MDLM_DTYPE_BF16 ? "bf16" : "f32",
-          int(c.num_layers), int(c.layer_offset), int(c.hidden_size), int(c.num_attention_heads),
-          int(c.num_query_groups), int(c.kv_channels), int(c.ffn_hidden_size));
-    l.add("norm=%d act=%d mask=%d/%d window=%d,%d backend=%d", c.normalization, c.activation_func,
-          c.attention_mask_type, c.mask_block_size, int(c.window_left), int(c.window_right), c.attention_backend);
-    if (c.tensor_model_parallel_size > 1) l.add("t=%d", int(c.tensor_model_parallel_size));
-    l.flag(c.sequence_parallel != 0, "sequence_parallel");
-    l.flag(c.distribute_saved_activations != 0, "distribute");
-    l.flag(c.qk_layernorm != 0, "qk_norm");
-    l.flag(c.position_embedding_type == MDLM_POSITION_ROPE, "rope");
-    l.flag(c.final_layernorm != 0, "final_norm");
-    l.flag(c.add_bias_linear != 0, "bias");
-    l.flag(c.add_qkv_bias != 0, "qkv_bias");
-    l.flag(c.batch_first != 0, "batch_first");
-    if (c.hidden_dropout > 0 || c.attention_dropout > 0)
-        l.add("dropout=%.2f,%.2f", c.hidden_dropout, c.attention_dropout);
-    l.add("recompute=%d/%d/%d modules=%x offload=%d", c.recompute_granularity, c.recompute_method,
-          int(c.recompute_num_layers), c.recompute_modules, int(c.cpu_offloading_num_layers));
-    for (const auto &[first, count] : d.edits.units) l.add("unit=%d+%d", int(first), int(count));
-    l.add("tensors=%d%% keep:replay:host:shard=%d:%d:%d:%d", int(d.edits.tensors), int(d.edits.keep),
-          int(d.edits.replay), int(d.edits.host), int(d.edits.shard));
-    l.add("s<=%d b<=%d tokens<=%d documents<=%d in_flight=%d", int(s.seq_length), int(s.micro_batch_size),
-          int(s.max_tokens), int(s.max_documents), s.in_flight);
-    l.flag(s.evaluate_in_flight != 0, "evaluate_in_flight");
-    l.flag(s.input_requires_grad == 0, "no_dx");
-    l.flag(s.share_scratch != 0, "share_scratch");
-    l.flag(s.input_storage == MDLM_INPUT_BORROW, "borrow");
-    if (d.freeze != Draw::Freeze::nothing) l.add("freeze=%d/%d", int(d.freeze), int(d.frozen_layers));
-    for (const MicroBatch &m : d.micro)
-        l.add("micro=%dx%d%s%s", int(m.batch.seq_length), int(m.batch.micro_batch_size),
-              m.batch.training != 0 ? "t" : "",
-              m.documents.empty() ? "" : ("p" + std::to_string(m.documents.size() - 1)).c_str());
-    std::string order;
-    for (const Event &e : d.events) order += "fbea"[static_cast<int>(e.kind)] + std::to_string(e.micro);
-    l.add("order=%s threads=%d", order.c_str(), d.threads);
-    return l.text;
-}
-
 bool frozen(const Draw &d, int64_t index, int64_t layer, int64_t count) {
     Random r(d.seed * 31 + static_cast<uint64_t>(index));
     switch (d.freeze) {
@@ -346,27 +257,6 @@ bool frozen(const Draw &d, int64_t index, int64_t layer, int64_t count) {
     case Draw::Freeze::everything: return true;
     }
     return false;
-}
-
-mdlm_status edit(const Draw &d, mdlm_plan *plan) {
-    for (const auto &[first, count] : d.edits.units)
-        if (const mdlm_status s = mdlm_plan_set_unit(plan, first, count)) return s;
-    Random r(d.edits.seed);
-    return each_tensor(d, plan, [&]() -> mdlm_storage {
-        if (!r.percent(d.edits.tensors)) return -1;
-        int64_t at = r.in(1, d.edits.keep + d.edits.replay + d.edits.host + d.edits.shard);
-        for (const auto &[weight, storage] : {std::pair{d.edits.keep, MDLM_STORAGE_KEEP},
-                                              {d.edits.replay, MDLM_STORAGE_REPLAY},
-                                              {d.edits.host, MDLM_STORAGE_HOST}})
-            if ((at -= weight) <= 0) return storage;
-        return MDLM_STORAGE_SHARD;
-    });
-}
-
-mdlm_status keep_everything(const Draw &d, mdlm_plan *plan) {
-    for (int64_t i = 0; i < d.config.num_layers; ++i)
-        if (const mdlm_status s = mdlm_plan_set_unit(plan, i, 1)) return s;
-    return each_tensor(d, plan, [] { return MDLM_STORAGE_KEEP; });
 }
 
 }  // namespace property

@@ -8,8 +8,8 @@
 namespace property::memory {
 namespace {
 
-using mdlm::Entry;
 using mdlm::Home;
+using mdlm::PlanEntry;
 using mdlm::Schedule;
 
 class Deriver {
@@ -57,18 +57,18 @@ private:
         return static_cast<int32_t>(out_.pieces.size()) - 1;
     }
     int64_t bytes_of(const Schedule &s, int32_t v) const { return s.layer->buffers[s.values[v].buffer].bytes(extent_); }
-    int64_t share_bytes(const Entry &e) const {
+    int64_t share_bytes(const PlanEntry &e) const {
         const int64_t element =
             mdlm::size_of(e.schedule->layer->buffers[e.schedule->values[e.schedule->x].buffer].dtype);
         return mdlm::ceil_div(input_bytes(e) / element, plan_.input.group_size) * element;
     }
-    void copy(const Entry &e, int32_t in, int32_t out) {
+    void copy(const PlanEntry &e, int32_t in, int32_t out) {
         Line l;
         l.entry = &e;
         l.in = {in}, l.out = {out}, l.values = {e.schedule->x};
         push(std::move(l));
     }
-    int64_t input_bytes(const Entry &e) const { return bytes_of(*e.schedule, e.schedule->x); }
+    int64_t input_bytes(const PlanEntry &e) const { return bytes_of(*e.schedule, e.schedule->x); }
     bool is_last(int64_t item) const { return item + 1 == plan_.input.programs.items(); }
 
     void use(int32_t piece) {
@@ -86,14 +86,14 @@ private:
     }
 
     // Runs the entry's steps; known has the pieces of x, y, dy, dx and of what was saved, and gets all others.
-    void steps(const Entry &e, bool backward, std::map<int32_t, int32_t> &known) {
+    void steps(const PlanEntry &e, bool backward, std::map<int32_t, int32_t> &known) {
         const Schedule &s = *e.schedule;
         const auto of = [&](int32_t v) {
             const auto [at, is_new] = known.try_emplace(s.root(v), -1);
             if (is_new) at->second = piece(Piece::Where::arena, bytes_of(s, v));
             return at->second;
         };
-        for (const mdlm::Step &step : backward ? s.backward : s.forward) {
+        for (const mdlm::ScheduledOp &step : backward ? s.backward : s.forward) {
             Line l;
             l.entry = &e, l.step = &step;
             for (int32_t v : step.in) l.in.push_back(of(v));
@@ -105,7 +105,7 @@ private:
     }
 
     // One layer forward; returns its output.
-    int32_t forward(const Entry &e, int32_t x) {
+    int32_t forward(const PlanEntry &e, int32_t x) {
         const Schedule &s = *e.schedule;
         const int32_t y =
             is_last(e.item) ? piece(Piece::Where::y, bytes_of(s, s.y)) : piece(Piece::Where::arena, bytes_of(s, s.y));
@@ -118,7 +118,7 @@ private:
 
     // Values that an entry's unit has on the host.
     template <class F>
-    void each_staged(const Entry &e, F &&f) {
+    void each_staged(const PlanEntry &e, F &&f) {
         const Schedule &s = *e.schedule;
         const auto &policy = plan_.input.policies.items[e.item];
         const bool several = plan_.input.policies.unit_of(e.item).count > 1;
@@ -127,7 +127,7 @@ private:
         for (int32_t v : s.saved)
             if (s.values[v].home == Home::staged) f(v, tape_->saved[{e.item, v}]);
     }
-    void to_host(const Entry &e) {
+    void to_host(const PlanEntry &e) {
         Line l;
         l.entry = &e;
         each_staged(e, [&](int32_t v, int32_t &on_device) {
@@ -137,7 +137,7 @@ private:
         });
         push(std::move(l));
     }
-    void from_host(const Entry &e) {
+    void from_host(const PlanEntry &e) {
         Line l;
         l.entry = &e;
         each_staged(e, [&](int32_t v, int32_t &on_device) {
@@ -148,17 +148,17 @@ private:
         push(std::move(l));
     }
 
-    void pass(const std::vector<Entry> &entries) {
+    void pass(const std::vector<PlanEntry> &entries) {
         int32_t x = piece(Piece::Where::x, input_bytes(entries.front()));
-        for (const Entry &e : entries) {
-            if (e.kind == Entry::Kind::forward) {
+        for (const PlanEntry &e : entries) {
+            if (e.kind == PlanEntry::Kind::forward) {
                 x = forward(e, x);
-            } else if (e.kind == Entry::Kind::to_host) {
+            } else if (e.kind == PlanEntry::Kind::to_host) {
                 to_host(e);
-            } else if (e.kind == Entry::Kind::copy_input) {
+            } else if (e.kind == PlanEntry::Kind::copy_input) {
                 const int32_t given = x;
                 copy(e, given, x = piece(Piece::Where::arena, input_bytes(e)));
-            } else if (e.kind == Entry::Kind::shard_input) {
+            } else if (e.kind == PlanEntry::Kind::shard_input) {
                 copy(e, x, tape_->share[e.item] = piece(Piece::Where::arena, share_bytes(e)));
             } else {
                 mdlm::fail(MDLM_ERROR_INTERNAL, "entry %d in forward: not expected", int(e.kind));
@@ -168,14 +168,14 @@ private:
 
     void back() {
         int32_t gradient = -1;
-        for (const Entry &e : plan_.backward) {
+        for (const PlanEntry &e : plan_.backward) {
             const Schedule &s = *e.schedule;
-            if (e.kind == Entry::Kind::from_host) {
+            if (e.kind == PlanEntry::Kind::from_host) {
                 from_host(e);
-            } else if (e.kind == Entry::Kind::forward) {  // of a unit of several layers
+            } else if (e.kind == PlanEntry::Kind::forward) {  // of a unit of several layers
                 const int32_t y = forward(e, tape_->x.at(e.item));
                 tape_->x[e.item + 1] = y;
-            } else if (e.kind == Entry::Kind::backward) {
+            } else if (e.kind == PlanEntry::Kind::backward) {
                 if (gradient < 0) gradient = piece(Piece::Where::dy, bytes_of(s, s.dy));
                 std::map<int32_t, int32_t> known = {{s.x, tape_->x.at(e.item)}, {s.dy, gradient}};
                 for (int32_t v : s.saved) known[v] = tape_->saved.at({e.item, v});
@@ -184,7 +184,7 @@ private:
                     known[s.dx] = gradient;
                 }
                 steps(e, true, known);
-            } else if (e.kind == Entry::Kind::gather_input) {
+            } else if (e.kind == PlanEntry::Kind::gather_input) {
                 copy(e, tape_->share.at(e.item),
                      tape_->x[e.item] = piece(Piece::Where::arena, share_bytes(e) * plan_.input.group_size));
             } else {

@@ -20,8 +20,8 @@ struct Piece {
 // rank's share, out of the whole or to be made whole by the group.
 struct Line {
     size_t event = 0;
-    const mdlm::Entry *entry = nullptr;
-    const mdlm::Step *step = nullptr;
+    const mdlm::PlanEntry *entry = nullptr;
+    const mdlm::ScheduledOp *step = nullptr;
     std::vector<int32_t> in, out;  // pieces
     int32_t workspace = -1;        // piece
     std::vector<int32_t> values;   // of a copy, as in and out

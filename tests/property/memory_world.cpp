@@ -19,7 +19,8 @@ void check(mdlm_status status) {
 // The draw's storages, by way of its edits on a plan of the C ABI.
 mdlm::Policies policies_of(const Draw &d, const mdlm::Traits &traits, const std::vector<std::vector<char>> &trains) {
     mdlm_plan *handle = nullptr;
-    const mdlm_target target = {sizeof(mdlm_target), traits.kind, traits.threads, nullptr};
+    mdlm_target target = MDLM_TARGET_INIT;
+    target.device = traits.kind, target.num_threads = traits.threads;
     check(mdlm_plan_create(&d.config, &d.shape, &target, &handle));
     const std::unique_ptr<mdlm_plan, void (*)(mdlm_plan *)> owner(handle, mdlm_plan_destroy);
     check(edit(d, handle));

@@ -8,9 +8,9 @@ namespace property {
 namespace {
 
 using mdlm::BlockPlan;
-using mdlm::Entry;
 using mdlm::Home;
 using mdlm::Place;
+using mdlm::PlanEntry;
 using mdlm::Schedule;
 using Kind = Place::Kind;
 
@@ -31,14 +31,14 @@ int64_t units_input_for_all(BlockPlan &p) {
     int64_t changed = 0;
     for (const mdlm::Unit &u : p.input.policies.units) {
         const auto of_item = [&](int64_t item) {
-            return std::find_if(p.backward.begin(), p.backward.end(), [&](const Entry &e) {
-                return e.item == item && (e.kind == Entry::Kind::forward || e.kind == Entry::Kind::backward);
+            return std::find_if(p.backward.begin(), p.backward.end(), [&](const PlanEntry &e) {
+                return e.item == item && (e.kind == PlanEntry::Kind::forward || e.kind == PlanEntry::Kind::backward);
             });
         };
         const auto first = of_item(u.first);
         if (u.count == 1 || first == p.backward.end()) continue;
         const Place x = first->x;
-        for (Entry &e : p.backward)
+        for (PlanEntry &e : p.backward)
             if (e.item > u.first && e.item < u.first + u.count && !same(e.x, x)) e.x = x, ++changed;
     }
     return changed;
@@ -69,7 +69,7 @@ int64_t reused_too_early(BlockPlan &p) {
             for (b = 0; b < count; ++b) {
                 if (!clash(a, b)) continue;
                 for (int32_t v = 0; v < count; ++v)
-                    if (s.root(v) == b) layout->spots[v] = layout->spots[a];
+                    if (s.root(v) == b) layout->places[v] = layout->places[a];
                 ++changed;
                 break;
             }
@@ -81,7 +81,7 @@ int64_t replay_left_out(BlockPlan &p) {
     int64_t changed = 0;
     for (auto &[key, s] : p.schedules) {
         const auto step =
-            std::find_if(s->backward.begin(), s->backward.end(), [](const mdlm::Step &t) { return t.replay; });
+            std::find_if(s->backward.begin(), s->backward.end(), [](const mdlm::ScheduledOp &t) { return t.replay; });
         if (step == s->backward.end()) continue;
         s->backward.erase(step);
         ++changed;
@@ -92,12 +92,12 @@ int64_t replay_left_out(BlockPlan &p) {
 // The input stays with the caller, who may reuse it, although the plan promised a copy.
 int64_t input_not_copied(BlockPlan &p) {
     const auto copy = std::find_if(p.forward.begin(), p.forward.end(),
-                                   [](const Entry &e) { return e.kind == Entry::Kind::copy_input; });
+                                   [](const PlanEntry &e) { return e.kind == PlanEntry::Kind::copy_input; });
     if (copy == p.forward.end() || copy->x.kind != Kind::stack) return 0;
     const Place x = copy->x;
     p.forward.erase(copy);
     for (auto *list : {&p.forward, &p.backward})
-        for (Entry &e : *list)
+        for (PlanEntry &e : *list)
             if (e.item == 0 && same(e.x, x)) e.x = {Kind::caller, 0};
     return 1;
 }
@@ -105,8 +105,8 @@ int64_t input_not_copied(BlockPlan &p) {
 // Every layer gets the gradient of the block's output instead of that of its own.
 int64_t blocks_gradient_for_all(BlockPlan &p) {
     int64_t changed = 0;
-    for (Entry &e : p.backward)
-        if (e.kind == Entry::Kind::backward && e.dy.kind == Kind::fixed) e.dy = {Kind::caller, 0}, ++changed;
+    for (PlanEntry &e : p.backward)
+        if (e.kind == PlanEntry::Kind::backward && e.dy.kind == Kind::fixed) e.dy = {Kind::caller, 0}, ++changed;
     return changed;
 }
 
@@ -125,10 +125,10 @@ int64_t tapes_share_host_storage(BlockPlan &p) {
 // One staging slot where two are needed, for a copy ahead comes before the last use of the one before.
 int64_t one_staging_slot(BlockPlan &p) {
     int64_t lowest = -1, changed = 0;
-    for (const Entry &e : p.backward)
+    for (const PlanEntry &e : p.backward)
         if (e.staging.kind == Kind::fixed) lowest = lowest < 0 ? e.staging.offset : std::min(lowest, e.staging.offset);
     for (auto *list : {&p.forward, &p.backward})
-        for (Entry &e : *list) {
+        for (PlanEntry &e : *list) {
             if (e.staging.kind != Kind::fixed || e.staging.offset == lowest) continue;
             if (same(e.x, e.staging)) e.x.offset = lowest;
             e.staging.offset = lowest;
@@ -141,7 +141,7 @@ int64_t one_staging_slot(BlockPlan &p) {
 int64_t frames_overlap(BlockPlan &p) {
     int64_t changed = 0;
     for (auto *list : {&p.forward, &p.backward})
-        for (Entry &e : *list)
+        for (PlanEntry &e : *list)
             if (e.frame.kind == Kind::stack && e.frame.offset > 0) e.frame.offset -= 256, ++changed;
     return changed;
 }
@@ -150,7 +150,7 @@ int64_t frames_overlap(BlockPlan &p) {
 int64_t evaluation_over_saved(BlockPlan &p) {
     const auto &in = p.input;
     if (in.in_flight > 1 || in.share_scratch || !in.evaluate_in_flight || p.stack_bytes == 0) return 0;
-    for (Entry &e : p.evaluate) e.slab.offset = 0;
+    for (PlanEntry &e : p.evaluate) e.slab.offset = 0;
     return 1;
 }
 

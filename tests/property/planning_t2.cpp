@@ -33,14 +33,14 @@ Counts collectives(const Settings &settings, int64_t first, int64_t count) {
     const mdlm::Plan plan(c, shape_of(seq, batch), mdlm::traits_of(MDLM_DEVICE_CPU, 1), {});
     const mdlm::BlockPlan &p = plan.block_plan();
     Counts counts;
-    const auto take = [&](const std::vector<mdlm::Entry> &entries, std::map<std::string, int64_t> &to) {
-        for (const mdlm::Entry &e : entries) {
+    const auto take = [&](const std::vector<mdlm::PlanEntry> &entries, std::map<std::string, int64_t> &to) {
+        for (const mdlm::PlanEntry &e : entries) {
             if (e.item < first || e.item >= first + count) continue;
-            if (e.kind == mdlm::Entry::Kind::shard_input) ++to["shard"];
-            if (e.kind == mdlm::Entry::Kind::gather_input) ++to["gather"];
-            if (e.kind != mdlm::Entry::Kind::forward && e.kind != mdlm::Entry::Kind::backward) continue;
-            for (const mdlm::Step &s :
-                 e.kind == mdlm::Entry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
+            if (e.kind == mdlm::PlanEntry::Kind::shard_input) ++to["shard"];
+            if (e.kind == mdlm::PlanEntry::Kind::gather_input) ++to["gather"];
+            if (e.kind != mdlm::PlanEntry::Kind::forward && e.kind != mdlm::PlanEntry::Kind::backward) continue;
+            for (const mdlm::ScheduledOp &s :
+                 e.kind == mdlm::PlanEntry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
                 const std::string name = e.schedule->op(s).name();
                 if (name == "all_reduce" || name == "all_gather" || name == "reduce_scatter") ++to[name];
             }

@@ -34,8 +34,8 @@ struct How {
 
 struct Outcome {
     std::string failure;  // "" when every call did what it should
-    std::vector<std::pair<std::string, std::vector<unsigned char>>>
-        bits;  // y, dx, evaluations and parameter gradients, by name
+    // y, dx, evaluations and parameter gradients, by name.
+    std::vector<std::pair<std::string, std::vector<unsigned char>>> bits;
     // With How::whole, the same without evaluations, as a group of one would have it.
     std::vector<std::pair<std::string, std::vector<double>>> values;
     std::vector<std::string> replicated;  // names of bits that must be the same on all ranks

@@ -16,7 +16,8 @@ configure_file(output: 'seen', configuration: {'mpi': mpi.found() ? 1 : 0, 'gree
 
 
 def without_mpi(folder):
-    """An environment in which neither a command nor pkg-config knows MPI: folders of PATH with its commands become links to all others."""
+    """An environment in which neither a command nor pkg-config knows MPI: folders of PATH with its commands become
+    links to all others."""
     path = []
     for number, place in enumerate(os.environ["PATH"].split(os.pathsep)):
         names = os.listdir(place) if os.path.isdir(place) else []

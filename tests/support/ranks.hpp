@@ -31,8 +31,8 @@ inline std::string on_threads(std::vector<mdlm_comm *> comms, const std::functio
     for (size_t r = 0; r < ranks.size(); ++r)
         threads.emplace_back([&, r] {
             wrong[r] = body(ranks[r]);
-            if (!wrong[r].empty() && ranks[r].comm != nullptr)
-                mdlm_comm_abort(ranks[r].comm);  // the others need not wait
+            // The others need not wait.
+            if (!wrong[r].empty() && ranks[r].comm != nullptr) mdlm_comm_abort(ranks[r].comm);
         });
     for (std::thread &t : threads) t.join();
     std::string all;

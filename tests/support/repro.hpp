@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a test tells the runner about itself: how to repeat it, and that it cannot run here.
 #pragma once
+#include <cstdlib>
 #include <string>
 
 namespace mdlm_test {
@@ -26,5 +27,12 @@ inline constexpr bool sanitized = false;
 #else
 inline constexpr bool sanitized = false;
 #endif
+
+// True where tests run many times slower: under a sanitizer, or emulated, as suite aarch64 says. What compares numbers
+// draws less there: its own instructions and every path are seen all the same.
+inline bool slow() {
+    static const bool emulated = std::getenv("MDLM_TEST_EMULATED") != nullptr;
+    return sanitized || emulated;
+}
 
 }  // namespace mdlm_test

@@ -72,8 +72,8 @@ TEST_CASE("bench: budgets stand in a table and in JSON, with spreads and what wa
         CAPTURE(std::string(part));
         CHECK(text.find(part) != std::string::npos);
     }
-    CHECK(table_of(report_of(o, measured(parse(tiny({"--budgets", "50"}))))).find(" .. ") !=
-          std::string::npos);  // ratios always have theirs
+    // Ratios always have theirs.
+    CHECK(table_of(report_of(o, measured(parse(tiny({"--budgets", "50"}))))).find(" .. ") != std::string::npos);
 }
 
 TEST_CASE("bench: with ranks, tables, JSON and the timeline have collectives, and what one rank does") {

@@ -104,6 +104,17 @@ TEST_CASE("a context that cannot be") {
                                  [](void *, size_t, size_t, void *) -> void * { return nullptr; }, nullptr, nullptr};
     create_context([&](auto &d) { d.device_allocator = &half; }, MDLM_ERROR_ARGUMENT, "allocator");
     create_context([&](auto &d) { d.host_allocator = &half; }, MDLM_ERROR_ARGUMENT, "allocator");
+    mdlm_allocator whole = half;
+    whole.free = [](void *, void *, size_t, size_t, void *) {};
+    for (const size_t size : {size_t{0}, sizeof(size_t), sizeof whole - 1, sizeof whole + 5000}) {
+        whole.struct_size = pool.struct_size = size;
+        create_context([&](auto &d) { d.device_allocator = &whole; }, MDLM_ERROR_ARGUMENT, "desc.device_allocator");
+        create_context([&](auto &d) { d.host_allocator = &whole; }, MDLM_ERROR_ARGUMENT, "desc.host_allocator");
+        create_context([&](auto &d) { d.threadpool = &pool; }, MDLM_ERROR_ARGUMENT, "desc.threadpool");
+    }
+    pool = {sizeof(mdlm_threadpool), 1, 3, [](void *, int64_t, void (*)(void *, int64_t, int32_t), void *) {}, nullptr};
+    create_context([&](auto &d) { d.threadpool = &pool; }, MDLM_ERROR_ARGUMENT, "reserved = 3");
+    create_context([&](auto &d) { d.stream = &pool; }, MDLM_ERROR_ARGUMENT, "stream");
     create_context([](auto &d) { d.struct_size = 3; }, MDLM_ERROR_ARGUMENT, "struct_size");
 }
 

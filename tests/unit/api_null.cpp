@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NULL for every pointer of every function of the C ABI: ARGUMENT, one line that names it, and nothing else happens.
 #include <doctest/doctest.h>
+#include <mdlm/chain.h>
 
 #include "support/checks.hpp"
 #include "support/rig.hpp"
@@ -20,6 +21,10 @@ TEST_CASE("init functions: NULL and a size that cannot hold the size") {
         CHECK(v.struct_size == sizeof v);                                                                              \
     } while (0)
     TRY_INIT(config);
+    TRY_INIT(object_counts);
+    TRY_INIT(allocator);
+    TRY_INIT(threadpool);
+    TRY_INIT(chain_options);
     TRY_INIT(comm_table);
     TRY_INIT(context_desc);
     TRY_INIT(context_stats);
@@ -27,6 +32,7 @@ TEST_CASE("init functions: NULL and a size that cannot hold the size") {
     TRY_INIT(memory);
     TRY_INIT(target);
     TRY_INIT(plan_layer);
+    TRY_INIT(plan_cost);
     TRY_INIT(param_desc);
     TRY_INIT(batch);
     TRY_INIT(io);
@@ -183,6 +189,9 @@ TEST_CASE("NULL in functions on blocks and parameters") {
                "host");
     CHECK_NULL(mdlm_param_gather(nullptr, 0, MDLM_DTYPE_F32, values, 64), "block");
     CHECK_NULL(mdlm_param_gather(rig.block, 0, MDLM_DTYPE_F32, nullptr, 64), "host");
+    CHECK_NULL(mdlm_param_grad_gather(nullptr, 0, MDLM_DTYPE_F32, values, 64), "block");
+    CHECK_NULL(mdlm_param_grad_gather(rig.block, 0, MDLM_DTYPE_F32, nullptr, 64), "host");
+    CHECK_NULL(mdlm_count_objects(nullptr), "counts");
     const auto shard_write = [&](mdlm_block *of, void *shard, const void *host) {
         return mdlm_param_shard_write(of, 0, shard, MDLM_DTYPE_F32, 64, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, host,
                                       64);

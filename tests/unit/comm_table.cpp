@@ -191,6 +191,9 @@ TEST_CASE("tables that cannot be; destroy is not called for them") {
     refused("table.size = 65537", [](auto &t) { t.size = 65537; });
     refused("table.rank = 2", [](auto &t) { t.rank = 2; });
     refused("table.rank = -1", [](auto &t) { t.rank = -1; });
+    refused("table.memory_space = 2", [](auto &t) { t.memory_space = 2; });
+    refused("table.memory_space = -1", [](auto &t) { t.memory_space = -1; });
+    refused("table.reserved = 1", [](auto &t) { t.reserved = 1; });
     refused("table.all_reduce is NULL", [](auto &t) { t.all_reduce = nullptr; });
     refused("table.all_gather is NULL", [](auto &t) { t.all_gather = nullptr; });
     refused("table.reduce_scatter is NULL", [](auto &t) { t.reduce_scatter = nullptr; });

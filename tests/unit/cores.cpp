@@ -45,8 +45,8 @@ constexpr int32_t none = INT32_MAX;
 }  // namespace
 
 TEST_CASE("cores: quotas of cgroups, version 2") {
-    CHECK(Tree().proc("0::/a/b\n", v2).put("/sys/fs/cgroup/a/b/cpu.max", "150000 100000\n").cores() ==
-          2);  // rounded up
+    // Rounded up.
+    CHECK(Tree().proc("0::/a/b\n", v2).put("/sys/fs/cgroup/a/b/cpu.max", "150000 100000\n").cores() == 2);
     CHECK(Tree().proc("0::/a/b\n", v2).put("/sys/fs/cgroup/a/b/cpu.max", "200000 100000\n").cores() == 2);
     CHECK(Tree().proc("0::/a/b\n", v2).put("/sys/fs/cgroup/a/b/cpu.max", "1000 100000\n").cores() == 1);
     CHECK(Tree().proc("0::/a/b\n", v2).put("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n").cores() == none);

@@ -137,14 +137,14 @@ TEST_CASE("cpu linears: a shape stays prepared as long as it is held, whatever e
             linears.prepare(Kernel::linear_forward, size);
             linears.prepare(Kernel::norm_backward, size);
             CHECK(ledger.made == shape);
-            CHECK(linears.plans() == size_t(shape));
+            CHECK(linears.matmuls() == size_t(shape));
             CHECK(ledger.live == shape);
         }
         held.push_back(linears.begin_shape());  // whose products are those of another shape
         size.rows = 3;
         linears.prepare(Kernel::linear_forward, size);
         held.erase(held.begin(), held.begin() + 24);
-        CHECK(linears.plans() == 17);
+        CHECK(linears.matmuls() == 17);
         CHECK(ledger.live == 17);
         held.pop_back();
         CHECK(ledger.live == 16);

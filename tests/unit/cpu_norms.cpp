@@ -56,6 +56,7 @@ TEST_CASE("cpu: norms of extreme rows") {
         for (const int64_t width : {int64_t{7}, int64_t{64}, int64_t{300}})
             for (const double epsilon : {1e-5, 1e-12, 1e-300})
                 for (const int kind : {0, 1, 2, 3}) {
+                    if (left_out(kind + width + (epsilon < 1e-20), type)) continue;
                     const bool rms = (kind & 1) != 0, centered = (kind & 2) != 0;
                     const std::string what = std::string(name_of(type))
                                                  .append(" width ")
@@ -121,6 +122,7 @@ TEST_CASE("cpu: qk norms of extreme heads") {
         for (const int64_t d : {int64_t{6}, int64_t{64}, int64_t{530}})
             for (const double epsilon : {1e-5, 1e-300})
                 for (const int kind : {0, 1, 2, 3}) {
+                    if (left_out(kind + d / 2 + (epsilon < 1e-20), type)) continue;
                     const bool rms = (kind & 1) != 0, interleaved = (kind & 2) != 0;
                     const std::string what =
                         std::string(name_of(type)).append(" d ").append(std::to_string(d)).append(rms ? " rms" : "") +

@@ -210,8 +210,8 @@ TEST_CASE("floats: functions of the host's run in its environment, and what they
     options.grad_ready = [](void *p, int64_t) {
         auto &witness = *static_cast<Witness *>(p);
         witness.note(grad_ready);
-        witness.host.rounding =
-            witness.host.rounding == FE_UPWARD ? FE_DOWNWARD : FE_UPWARD;  // every layer another one
+        // Every layer another one.
+        witness.host.rounding = witness.host.rounding == FE_UPWARD ? FE_DOWNWARD : FE_UPWARD;
         witness.host.set();
         return mdlm_status{MDLM_OK};
     };

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "support/api_calls.hpp"
 #include "support/checks.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
@@ -26,61 +27,14 @@ std::string new_step(int32_t threads, uint64_t good) {
 }
 
 // Every call on handles from before fork.
-std::string all_are_refused(Rig &r) {
-    mdlm_memory memory = MDLM_MEMORY_INIT;
-    mdlm_tape_stats stats = MDLM_TAPE_STATS_INIT;
-    mdlm_context_stats context_stats = MDLM_CONTEXT_STATS_INIT;
-    mdlm_param_desc info = MDLM_PARAM_DESC_INIT;
-    mdlm_io io = MDLM_IO_INIT;
-    mdlm_tape *tape = nullptr;
-    mdlm_block *block = nullptr;
-    mdlm_plan *plan = nullptr;
-    void *data = nullptr;
-    int64_t number = 0;
-    float value = 0;
-    char text[4];
-    const char *const word = "fork";
-    EXPECT_FAILS(r.forward(), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(r.evaluate(), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(r.backward(), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_params_zero_grads(r.block), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_params_changed(r.block), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_params_init(r.block, 1), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_params_bind(r.block, nullptr, 0, nullptr, 0), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_bind(r.block, 0, nullptr, nullptr), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_data(r.block, 0, &data, nullptr), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_count(r.block, &number), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_info(r.block, 0, &info), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_find(r.block, "final_layernorm.bias", &number), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_set_requires_grad(r.block, 0, 0), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE,
-                 word);
-    EXPECT_FAILS(mdlm_param_write(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE,
-                 word);
-    EXPECT_FAILS(mdlm_param_grad_read(r.block, 0, nullptr, nullptr, nullptr, MDLM_DTYPE_F32, &value, 4),
-                 MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_param_gather(r.block, 0, MDLM_DTYPE_F32, &value, 4), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_block_memory(r.block, &memory), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_block_plan(r.block, &r.shape, &plan), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_block_io(r.block, &r.batch, &io), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_block_prepare(r.block, &r.batch), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_block_reserve(r.block, &r.shape, nullptr), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_block_create(r.context, &r.config, &block), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_tape_create(r.block, &tape), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_tape_reset(r.tape), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_tape_set_documents(r.tape, nullptr, 0), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_tape_get_stats(r.tape, &stats), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_synchronize(r.context), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_alloc(r.context, 64, &data), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_free(r.context, &value, 4), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_copy(r.context, &value, text, 4), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_calibrate(r.context, MDLM_DTYPE_F32), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_get_device_table(r.context, text, sizeof text, nullptr), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_set_device_table(r.context, "cpu"), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_get_stats(r.context, &context_stats), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_set_observer(r.context, nullptr, nullptr), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_last_error(r.context, text, sizeof text, nullptr), MDLM_ERROR_STATE, word);
-    EXPECT_FAILS(mdlm_context_info(r.context, text, sizeof text, nullptr), MDLM_ERROR_STATE, word);
+std::string all_are_refused(Rig &rig) {
+    for (const ApiCall &one : api_calls()) {
+        mdlm_set_last_error("");
+        const mdlm_status status = one.call(rig);
+        const std::string wrong = wrong_with(mdlm_last_error(), "fork");
+        if (status != MDLM_ERROR_STATE || !wrong.empty())
+            return std::string(one.name) + " gives " + said(status) + " " + wrong;
+    }
     return "";
 }
 

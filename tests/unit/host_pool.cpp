@@ -103,7 +103,7 @@ TEST_CASE("a caller's pool: tasks with wrong numbers are not run") {
         const auto pool = make_caller_pool(faulty.table());
         std::string line;
         try {
-            pool->each(5, [&](int64_t i, int32_t worker) {
+            pool->parallel_for(5, [&](int64_t i, int32_t worker) {
                 ++said.ran;
                 if (i < 0 || i >= 5 || worker < 0 || worker >= 3) ++said.outside;
             });
@@ -123,8 +123,8 @@ TEST_CASE("a caller's pool that runs one index twice and another never is found 
         faulty.fault = [](int64_t n, Faulty::Task task, void *a) { all(n - 1, task, a), task(a, 0, 0); };
         faulty.at = 0;
         const auto pool = make_caller_pool(faulty.table());
-        CHECK_THROWS_WITH_AS(pool->each(count, [](int64_t, int32_t) {}), doctest::Contains("twice"), Error);
-        CHECK_NOTHROW(pool->each(count, [](int64_t, int32_t) {}));
+        CHECK_THROWS_WITH_AS(pool->parallel_for(count, [](int64_t, int32_t) {}), doctest::Contains("twice"), Error);
+        CHECK_NOTHROW(pool->parallel_for(count, [](int64_t, int32_t) {}));
     }
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("a caller's pool that gives two running tasks the same worker") {
         while (!second && most < 2) std::this_thread::yield();
         --inside;
     };
-    CHECK_THROWS_WITH_AS(pool->each(3, body), doctest::Contains("worker 1 to two running tasks"), Error);
+    CHECK_THROWS_WITH_AS(pool->parallel_for(3, body), doctest::Contains("worker 1 to two running tasks"), Error);
     CHECK(most == 1);
 }
 
@@ -170,12 +170,12 @@ TEST_CASE("a caller's pool that returns while tasks run: the call waits for them
                                    },
                                    &state};
     const auto pool = make_caller_pool(table);
-    CHECK_THROWS_WITH_AS(pool->each(2,
-                                    [&](int64_t, int32_t) {
-                                        state.started = true;
-                                        sleep_ms(5);
-                                        ++state.ran;
-                                    }),
+    CHECK_THROWS_WITH_AS(pool->parallel_for(2,
+                                            [&](int64_t, int32_t) {
+                                                state.started = true;
+                                                sleep_ms(5);
+                                                ++state.ran;
+                                            }),
                          doctest::Contains("had run when it returned"), Error);
     CHECK(state.ran == 1);
     state.first.join(), state.late.join();  // before the pool ends, which a late task still looks into
@@ -188,5 +188,5 @@ TEST_CASE("a caller's pool that throws") {
         [](void *, int64_t, Faulty::Task task, void *a) { task(a, 0, 0), throw Error(MDLM_ERROR_CALLBACK, "thrown"); },
         nullptr};
     const auto pool = make_caller_pool(table);
-    CHECK_THROWS_WITH_AS(pool->each(2, [](int64_t, int32_t) {}), "thrown", Error);
+    CHECK_THROWS_WITH_AS(pool->parallel_for(2, [](int64_t, int32_t) {}), "thrown", Error);
 }

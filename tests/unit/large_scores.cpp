@@ -127,8 +127,8 @@ void check(Rows &r, Device &device) {
         double total = 0;
         for (int64_t j = 0; j < r.s; ++j) total += p[j];
         CHECK(std::fabs(total - 1.0) <= limit);
-        CHECK(std::fabs(double(r.context[size_t(query * Rows::d)]) - 1.0) <=
-              2e-6 + 1e-9 * double(r.s));  // a float sum, tile by tile
+        // A float sum, tile by tile.
+        CHECK(std::fabs(double(r.context[size_t(query * Rows::d)]) - 1.0) <= 2e-6 + 1e-9 * double(r.s));
         long double most = -INFINITY, sum = 0, largest = 0;
         std::vector<long double> score(static_cast<size_t>(r.s));
         for (int64_t j = 0; j < r.s; ++j) {

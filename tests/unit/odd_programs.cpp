@@ -221,7 +221,7 @@ TEST_CASE("odd programs: boundaries of several sizes") {
     const int64_t boundary = 1000 * 8 * width * 4;
     CHECK(plan->fixed_bytes >= boundary);  // a slot for the gradient of the larger one
     for (const auto *list : {&plan->forward, &plan->backward})
-        for (const Entry &e : *list)
+        for (const PlanEntry &e : *list)
             for (const Place *p : {&e.x, &e.y, &e.dy, &e.dx})
                 if (p->kind == Place::Kind::fixed) CHECK(p->offset + boundary <= plan->fixed_bytes);
     CHECK(status_of([&] { make_block_plan(block_of(layer, width)); }, "layer 0 makes an output") ==

@@ -143,8 +143,8 @@ TEST_CASE("binding after reserve gives the library's own buffers back, and all f
         std::memcpy(one.get(), flat.params, flat.params_bytes);
         std::memcpy(two.get(), flat.params, flat.params_bytes);
         SUBCASE("flat, parameters first, then to and fro") {
-            CHECK_OK(mdlm_params_bind(rig.block, flat.params, flat.params_bytes, flat.grads,
-                                      flat.grads_bytes));  // where they are
+            // Where they are.
+            CHECK_OK(mdlm_params_bind(rig.block, flat.params, flat.params_bytes, flat.grads, flat.grads_bytes));
             expect(true, true);
             CHECK_OK(mdlm_params_bind(rig.block, one.get(), one.size(), nullptr, 0));
             expect(false, true);
@@ -170,8 +170,8 @@ TEST_CASE("binding after reserve gives the library's own buffers back, and all f
                 const mdlm_param_desc p = info(rig.block, i);
                 expect(true, true);
                 CHECK_OK(mdlm_param_bind(rig.block, i, at(one, p.offset_bytes), at(grads, p.grad_offset_bytes)));
-                CHECK((Flat(rig.block).params == nullptr) ==
-                      (i + 1 < count));  // in two buffers, and then all in one again
+                // In two buffers, and then all in one again.
+                CHECK((Flat(rig.block).params == nullptr) == (i + 1 < count));
             }
             expect(false, false);
             CHECK(Flat(rig.block).params == one.get());

@@ -26,7 +26,7 @@ std::vector<Row> table() {
     std::vector<Row> rows;
     bool inside = false;
     for (std::string line; std::getline(file, line);) {
-        if (line.find("full shape      split  there with") != std::string::npos) {
+        if (line.find("full shape      dim  there with") != std::string::npos) {
             inside = true;
         } else if (inside && line.empty()) {
             break;

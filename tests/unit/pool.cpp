@@ -23,7 +23,7 @@ void check_pool(Pool &pool) {
         std::vector<std::atomic<int>> running(static_cast<size_t>(pool.size()));
         std::atomic<int> wrong{0};
         for (int round = 1; round <= 20; ++round) {
-            pool.each(count, [&](int64_t i, int32_t worker) {
+            pool.parallel_for(count, [&](int64_t i, int32_t worker) {
                 if (worker < 0 || worker >= pool.size() || running[static_cast<size_t>(worker)].fetch_add(1) != 0)
                     ++wrong;
                 ++calls[static_cast<size_t>(i)];
@@ -52,7 +52,7 @@ TEST_CASE("pool: other threads do take part, and the caller is worker 0") {
     std::atomic<int> inside{0};
     std::thread::id of[2];
     // Two tasks that wait for each other end only when two threads run them.
-    pool->each(2, [&](int64_t, int32_t worker) {
+    pool->parallel_for(2, [&](int64_t, int32_t worker) {
         of[worker] = std::this_thread::get_id();
         ++inside;
         while (inside < 2) std::this_thread::yield();
@@ -65,12 +65,12 @@ TEST_CASE("pool: many short calls, and pools that come and go") {
     for (int i = 0; i < 20; ++i) {
         const auto pool = make_own_pool(3);
         std::atomic<int64_t> sum{0};
-        for (int call = 0; call < 200; ++call) pool->each(4, [&](int64_t index, int32_t) { sum += index; });
+        for (int call = 0; call < 200; ++call) pool->parallel_for(4, [&](int64_t index, int32_t) { sum += index; });
         CHECK(sum == 200 * 6);
     }
 }
 
-TEST_CASE("pool: a caller's pool gets what each() was given") {
+TEST_CASE("pool: a caller's pool gets what parallel_for() was given") {
     struct Counts {
         int calls = 0;
         int64_t tasks = 0;

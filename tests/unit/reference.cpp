@@ -91,8 +91,8 @@ TEST_CASE("reference: attention kernels round once") {
                                Tensor row_max(wide(t), rows * test.heads), inverse_sum(wide(t), rows * test.heads);
                                Scratch scratch(*d, Kernel::attention_forward, test.size(t));
                                Attention a = test.shape(t, docs);
-                               a.mask.type = MDLM_MASK_NO_MASK,
-                               a.mask.left = a.mask.right = -1;  // a query that sees one key rounds nothing
+                               // A query that sees one key rounds nothing.
+                               a.mask.type = MDLM_MASK_NO_MASK, a.mask.left = a.mask.right = -1;
                                d->attention_forward({a, packed.q(in[0]), packed.k(in[0]), packed.v(in[0]),
                                                      alone(out, test.groups, packed.per_group(), test.d),
                                                      row_max.data(), inverse_sum.data(), scratch.data()});

@@ -34,8 +34,8 @@ TEST_CASE("structs: a smaller struct is never overrun and its missing fields are
     REQUIRE(mdlm_config_set(older.config(), "hidden_size", "32") == MDLM_OK);
     REQUIRE(mdlm_config_set(older.config(), "num_attention_heads", "4") == MDLM_OK);
     CHECK(mdlm_config_validate(older.config()) == MDLM_OK);
-    CHECK(mdlm_config_set(older.config(), "recompute_granularity", "none") ==
-          MDLM_OK);  // what a missing field means anyway
+    // What a missing field means anyway.
+    CHECK(mdlm_config_set(older.config(), "recompute_granularity", "none") == MDLM_OK);
     CHECK(mdlm_config_set(older.config(), "recompute_granularity", "full") == MDLM_ERROR_NOT_FOUND);
     CHECK(std::string(mdlm_last_error()) ==
           "recompute_granularity sets a field that a config of " + std::to_string(size) + " bytes does not have");
@@ -140,6 +140,10 @@ TEST_CASE("structs: sizes that cannot be") {
 
 TEST_CASE("structs: every init function says what its macro says") {
     CHECK_INIT(mdlm_config, MDLM_CONFIG_INIT);
+    CHECK_INIT(mdlm_object_counts, MDLM_OBJECT_COUNTS_INIT);
+    CHECK_INIT(mdlm_allocator, MDLM_ALLOCATOR_INIT);
+    CHECK_INIT(mdlm_threadpool, MDLM_THREADPOOL_INIT);
+    CHECK_INIT(mdlm_chain_options, MDLM_CHAIN_OPTIONS_INIT);
     CHECK_INIT(mdlm_comm_table, MDLM_COMM_TABLE_INIT);
     CHECK_INIT(mdlm_context_desc, MDLM_CONTEXT_DESC_INIT);
     CHECK_INIT(mdlm_context_stats, MDLM_CONTEXT_STATS_INIT);
@@ -147,6 +151,7 @@ TEST_CASE("structs: every init function says what its macro says") {
     CHECK_INIT(mdlm_memory, MDLM_MEMORY_INIT);
     CHECK_INIT(mdlm_target, MDLM_TARGET_INIT);
     CHECK_INIT(mdlm_plan_layer, MDLM_PLAN_LAYER_INIT);
+    CHECK_INIT(mdlm_plan_cost, MDLM_PLAN_COST_INIT);
     CHECK_INIT(mdlm_param_desc, MDLM_PARAM_DESC_INIT);
     CHECK_INIT(mdlm_batch, MDLM_BATCH_INIT);
     CHECK_INIT(mdlm_io, MDLM_IO_INIT);
@@ -172,6 +177,7 @@ TEST_CASE("version, status names, error line") {
                                                           {43, "MDLM_ERROR_DEVICE"},
                                                           {44, "MDLM_ERROR_CALLBACK"},
                                                           {45, "MDLM_ERROR_COMM"},
+                                                          {46, "MDLM_ERROR_CANCELLED"},
                                                           {60, "MDLM_ERROR_UNSUPPORTED"},
                                                           {90, "MDLM_ERROR_INTERNAL"}};
     for (const auto &[value, name] : names) CHECK(std::string(mdlm_status_name(value)) == name);

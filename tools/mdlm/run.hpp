@@ -27,8 +27,8 @@ Context open_context(mdlm_device_kind device, int32_t threads, mdlm_matmul matmu
                      mdlm_comm *comm = nullptr);
 
 struct Outcome {
-    std::vector<double> output,
-        grad_input;  // [s, b, h] whatever the block's layout; exact copies of what the block made
+    // [s, b, h] whatever the block's layout; exact copies of what the block made.
+    std::vector<double> output, grad_input;
     std::map<std::string, std::vector<double>> grads;
     bool operator==(const Outcome &) const = default;
 };

@@ -52,8 +52,8 @@ HWY_INLINE Acted act(V x) {
         constexpr float far = kind == MDLM_ACT_GELU ? 13.0f : kind == MDLM_ACT_SWIGLU ? 87.0f : 10.0f;
         V y, slope = zero;
         if constexpr (kind == MDLM_ACT_GELU) {
-            constexpr float root_half = 0.70710678118654752f,
-                            root_2_pi = 0.39894228040143268f;  // sqrt(1/2), 1 / sqrt(2 pi)
+            // sqrt(1/2), 1 / sqrt(2 pi).
+            constexpr float root_half = 0.70710678118654752f, root_2_pi = 0.39894228040143268f;
             const V half = hn::Mul(broadcast(0.5f), erfc_of(hn::Mul(hn::Abs(x), broadcast(root_half))));
             const V gate = hn::IfThenElse(hn::Lt(x, zero), half, hn::Sub(one, half));
             y = hn::Mul(x, gate);

@@ -6,9 +6,9 @@
 
 #include <cmath>
 
-#include "device/cpu/attention_edges.hpp"
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/masked_products.hpp"
 #include "device/cpu/tasks.hpp"
 
 namespace mdlm::cpu {
@@ -31,7 +31,7 @@ struct Scratch {
     }
 };
 
-struct Task {
+struct ForwardTask {
     const AttentionForward &a;
     const Attention &shape;
     Scratch s;
@@ -40,7 +40,7 @@ struct Task {
     int64_t group() const { return head / (shape.heads / shape.groups); }
     int64_t in_group() const { return head % (shape.heads / shape.groups); }
 
-    void scores(int64_t tile, int64_t q0, int64_t k0, int64_t columns, const Seen &seen) {
+    void scores(int64_t tile, int64_t q0, int64_t k0, int64_t columns, const VisibleKeys &seen) {
         const int64_t rows = std::min(tile_q, shape.tokens.seq - q0);
         const Intervals inside(seen, rows, k0, columns);
         float *q = s.q + tile * tile_q * s.row, *sums = s.sums + tile * tile_q * s.row;
@@ -61,7 +61,7 @@ struct Task {
         float *row_max = static_cast<float *>(a.row_max) + at, *inverse_sum = static_cast<float *>(a.inverse_sum) + at;
         const Matrix to = head_of(shape, a.context, b, group(), in_group());
         for (int64_t r = 0; r < rows; ++r) {
-            fetch_ahead<true>(to, q0 + r, q0 + rows, shape.d);
+            prefetch_ahead<true>(to, q0 + r, q0 + rows, shape.d);
             float *row = s.sums + (tile * tile_q + r) * s.row;
             const auto inverse = static_cast<float>(1.0 / s.totals[tile * tile_q + r]);
             for (int64_t c = 0; c < shape.d; ++c) row[c] = unsigned_zero(row[c] * inverse);
@@ -74,23 +74,23 @@ struct Task {
     // Tiles of queries from q0 on.
     void run(int64_t q0, int64_t tiles) {
         const int64_t seq = shape.tokens.seq, rows = std::min(tiles * tile_q, seq - q0);
-        Seen seen[most_tiles];
+        VisibleKeys seen[most_tiles];
         int64_t low = seq, high = 0;
         for (int64_t i = 0; i < tiles; ++i) {
-            seen[i] = Seen(shape.mask, q0 + i * tile_q, std::min(tile_q, seq - q0 - i * tile_q));
+            seen[i] = VisibleKeys(shape.mask, q0 + i * tile_q, std::min(tile_q, seq - q0 - i * tile_q));
             low = std::min(low, seen[i].low);
             high = std::max(high, seen[i].high);
         }
         pack(head_of(shape, a.q, b, group(), in_group()), q0, rows, padded(rows, product_m), 0, shape.d, s.wide, s.q,
              s.row);
-        scale_rows(s.q, rows, shape.d, s.row, ScoreUnit(shape.scale).query);
+        scale_rows(s.q, rows, shape.d, s.row, ScoreScale(shape.scale).query);
         std::fill_n(s.sums, padded(rows, product_m) * s.row, 0.0f);
         std::fill_n(s.largest, rows, -INFINITY);
         std::fill_n(s.totals, rows, 0.0);
         const Matrix keys = head_of(shape, a.k, b, group(), 0), values = head_of(shape, a.v, b, group(), 0);
         for (int64_t k0 = low / tile_k * tile_k; k0 < high; k0 += tile_k) {
             const int64_t columns = std::min(tile_k, seq - k0);
-            const auto sees = [&](const Seen &one) { return one.low < k0 + columns && one.high > k0; };
+            const auto sees = [&](const VisibleKeys &one) { return one.low < k0 + columns && one.high > k0; };
             if (std::none_of(seen, seen + tiles, sees)) continue;
             pack_transposed(keys, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.keys, score_row);
             pack(values, k0, columns, columns, 0, shape.d, s.wide, s.values, s.row);
@@ -109,10 +109,10 @@ void attention_forward(Pool &pool, const AttentionForward &a) {
     while (each > 1 && heads * ceil_div(tiles, each) < 4 * pool.size()) each /= 2;
     const int64_t parts = ceil_div(tiles, each),
                   stride = rounded(Scratch::floats(a.shape.d) * int64_t{sizeof(float)}) / int64_t{sizeof(float)};
-    pool.each(heads * parts, [&](int64_t i, int32_t worker) {
+    pool.parallel_for(heads * parts, [&](int64_t i, int32_t worker) {
         const int64_t at = i / parts, first = i % parts * each;
-        Task task{a, a.shape, Scratch(a.shape.d, static_cast<float *>(a.workspace) + worker * stride),
-                  at / a.shape.heads, at % a.shape.heads};
+        ForwardTask task{a, a.shape, Scratch(a.shape.d, static_cast<float *>(a.workspace) + worker * stride),
+                         at / a.shape.heads, at % a.shape.heads};
         task.run(first * tile_q, std::min(each, tiles - first));
     });
 }

@@ -19,10 +19,10 @@ inline Matrix head_of(const Attention &a, const Heads &h, int64_t b, int64_t g, 
 }
 
 // Keys that queries [q0, q0 + rows) see: row r sees [first[r], last[r]), all of them together lie in [low, high).
-struct Seen {
+struct VisibleKeys {
     int64_t first[tile_q], last[tile_q], low = 0, high = 0;
-    Seen() = default;
-    Seen(const Mask &mask, int64_t q0, int64_t rows) : low(mask.first(q0)), high(mask.last(q0)) {
+    VisibleKeys() = default;
+    VisibleKeys(const Mask &mask, int64_t q0, int64_t rows) : low(mask.first(q0)), high(mask.last(q0)) {
         for (int64_t r = 0; r < rows; ++r) {
             first[r] = mask.first(q0 + r);
             last[r] = mask.last(q0 + r);
@@ -42,7 +42,7 @@ struct Seen {
 struct Intervals {
     int64_t rows, columns, begin[tile_q], end[tile_q];
     bool whole = true;  // every row sees every key
-    Intervals(const Seen &seen, int64_t r, int64_t k0, int64_t n) : rows(r), columns(n) {
+    Intervals(const VisibleKeys &seen, int64_t r, int64_t k0, int64_t n) : rows(r), columns(n) {
         for (int64_t i = 0; i < rows; ++i) {
             begin[i] = seen.begin(i, k0, n);
             end[i] = seen.end(i, k0, n);

@@ -6,9 +6,9 @@
 // each run, the tiles of queries, makes P and dS once, and adds up dq in float as it goes. Else two passes make P and
 // dS twice, so that tasks can be smaller: dq by tiles of queries, then dk and dv by runs of tiles of keys. Both sum
 // every element over the same tiles in the same order: not a bit differs.
-#include "device/cpu/attention_edges.hpp"
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/masked_products.hpp"
 #include "device/cpu/tasks.hpp"
 
 namespace mdlm::cpu {
@@ -18,14 +18,14 @@ constexpr int64_t most_tiles = 4;  // of a run
 
 // Scratch of one thread, in floats. What is of keys is there for each tile of a run.
 struct Scratch {
-    int64_t wide, row, tile, turned;
-    float *q, *dcontext, *dq, *p, *ds, *factors, *keys, *dk, *dv, *keys_turned, *values_turned;
+    int64_t wide, row, tile, transposed;
+    float *q, *dcontext, *dq, *p, *ds, *factors, *keys, *dk, *dv, *keys_transposed, *values_transposed;
     Scratch(int64_t d, float *base)
-        : wide(padded(d, product_n)), row(row_of(d)), tile(tile_k * row), turned(wide * score_row), q(base),
+        : wide(padded(d, product_n)), row(row_of(d)), tile(tile_k * row), transposed(wide * score_row), q(base),
           dcontext(q + tile_q * row), dq(dcontext + tile_q * row), p(dq + tile_q * row), ds(p + tile_q * score_row),
           factors(ds + tile_q * score_row), keys(factors + tile_q * score_row), dk(keys + most_tiles * tile),
-          dv(dk + most_tiles * tile), keys_turned(dv + most_tiles * tile),
-          values_turned(keys_turned + most_tiles * turned) {}
+          dv(dk + most_tiles * tile), keys_transposed(dv + most_tiles * tile),
+          values_transposed(keys_transposed + most_tiles * transposed) {}
     static int64_t floats(int64_t d) {
         return 3 * tile_q * (row_of(d) + score_row) +
                most_tiles * (3 * tile_k * row_of(d) + 2 * padded(d, product_n) * score_row);
@@ -35,10 +35,10 @@ struct Scratch {
 int64_t in_floats(int64_t bytes) { return rounded(bytes) / int64_t{sizeof(float)}; }
 int64_t scratch_floats(int64_t d) { return in_floats(mul(Scratch::floats(d), sizeof(float))); }
 
-struct Task {
+struct BackwardTask {
     const AttentionBackward &a;
     const Attention &shape;
-    ScoreUnit unit;
+    ScoreScale score_scale;
     Scratch s;
     int64_t b, g;
     float *sums_d;  // D of all queries
@@ -52,27 +52,27 @@ struct Task {
     void pack_keys(int64_t t, int64_t k0, bool plainly) {
         const Matrix k = head_of(shape, a.k, b, g, 0), v = head_of(shape, a.v, b, g, 0);
         const int64_t columns = columns_at(k0);
-        pack_transposed(k, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.keys_turned + t * s.turned,
-                        score_row);
-        pack_transposed(v, k0, columns, padded(columns, product_n), 0, shape.d, shape.d, s.values_turned + t * s.turned,
-                        score_row);
+        pack_transposed(k, k0, columns, padded(columns, product_n), 0, shape.d, shape.d,
+                        s.keys_transposed + t * s.transposed, score_row);
+        pack_transposed(v, k0, columns, padded(columns, product_n), 0, shape.d, shape.d,
+                        s.values_transposed + t * s.transposed, score_row);
         if (plainly) pack(k, k0, columns, columns, 0, shape.d, s.wide, s.keys + t * s.tile, s.row);
     }
     void pack_queries(int64_t i, int64_t q0) {
         const int64_t rows = rows_at(q0), all = padded(rows, product_m);
         pack(head_of(shape, a.q, b, g, i), q0, rows, all, 0, shape.d, s.wide, s.q, s.row);
-        scale_rows(s.q, rows, shape.d, s.row, unit.query);
+        scale_rows(s.q, rows, shape.d, s.row, score_scale.query);
         pack(head_of(shape, a.dcontext, b, g, i), q0, rows, all, 0, shape.d, s.wide, s.dcontext, s.row);
     }
     void find_d(int64_t i, int64_t q0) {
-        float context[span], gradient[span];
+        float context[max_span], gradient[max_span];
         const Matrix c = head_of(shape, a.context, b, g, i), dc = head_of(shape, a.dcontext, b, g, i);
         for (int64_t r = 0; r < rows_at(q0); ++r) {
-            fetch_ahead(c, q0 + r, q0 + rows_at(q0), shape.d);
-            fetch_ahead(dc, q0 + r, q0 + rows_at(q0), shape.d);
+            prefetch_ahead(c, q0 + r, q0 + rows_at(q0), shape.d);
+            prefetch_ahead(dc, q0 + r, q0 + rows_at(q0), shape.d);
             float total = 0.0f;
-            for (int64_t from = 0; from < shape.d; from += span) {
-                const int64_t n = std::min(span, shape.d - from);
+            for (int64_t from = 0; from < shape.d; from += max_span) {
+                const int64_t n = std::min(max_span, shape.d - from);
                 read(shape.dtype, c.base, c.offset + (q0 + r) * c.row + from, n, context);
                 read(shape.dtype, dc.base, dc.offset + (q0 + r) * dc.row + from, n, gradient);
                 total += dot(context, gradient, n);
@@ -84,8 +84,9 @@ struct Task {
     // s.ds = dS and s.p = dropout(P) of queries that are packed and tile t of keys; 0 where nothing is seen.
     void scores(int64_t i, int64_t q0, int64_t t, int64_t k0, const Intervals &seen) {
         const int64_t rows = seen.rows, columns = seen.columns, at = statistic(i, q0);
-        product(rows, columns, shape.d, s.q, s.row, 1, s.keys_turned + t * s.turned, score_row, s.p, score_row, false);
-        product(rows, columns, shape.d, s.dcontext, s.row, 1, s.values_turned + t * s.turned, score_row, s.ds,
+        product(rows, columns, shape.d, s.q, s.row, 1, s.keys_transposed + t * s.transposed, score_row, s.p, score_row,
+                false);
+        product(rows, columns, shape.d, s.dcontext, s.row, 1, s.values_transposed + t * s.transposed, score_row, s.ds,
                 score_row, false);
         for (int64_t r = 0; shape.dropout.on && r < rows; ++r)
             draw(shape.dropout, probability_index(shape, b, g * per_group() + i, q0 + r, k0),
@@ -104,7 +105,7 @@ struct Task {
 
     // Pass 1.
     void queries(int64_t i, int64_t q0) {
-        const Seen seen(shape.mask, q0, rows_at(q0));
+        const VisibleKeys seen(shape.mask, q0, rows_at(q0));
         pack_queries(i, q0);
         find_d(i, q0);
         bool add = false;
@@ -123,7 +124,7 @@ struct Task {
         const int64_t end = k0 + tiles * tile_k;
         for (int64_t i = 0; i < per_group(); ++i)
             for (int64_t q0 = 0; q0 < seq(); q0 += tile_q) {
-                const Seen seen(shape.mask, q0, rows_at(q0));
+                const VisibleKeys seen(shape.mask, q0, rows_at(q0));
                 if (seen.high <= k0 || seen.low >= end) continue;
                 pack_queries(i, q0);
                 if (dq != nullptr && k0 > seen.low) read_sums(*dq, i, q0);
@@ -142,7 +143,7 @@ struct Task {
             }
         for (int64_t t = 0; t < tiles; ++t) {
             write_tile(a.dk, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dk + t * s.tile,
-                       static_cast<float>(unit.key));
+                       static_cast<float>(score_scale.key));
             write_tile(a.dv, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dv + t * s.tile, 1.0f);
         }
     }
@@ -169,7 +170,7 @@ struct Task {
         const Matrix m = head_of(shape, to, b, g, i);
         for (int64_t r = 0; r < rows; ++r) {
             float *row = sums + r * s.row;
-            fetch_ahead<true>(m, s0 + r, s0 + rows, shape.d);
+            prefetch_ahead<true>(m, s0 + r, s0 + rows, shape.d);
             for (int64_t c = 0; c < shape.d; ++c) row[c] = unsigned_zero(row[c] * factor);
             write(shape.dtype, to.base, m.offset + (s0 + r) * m.row, shape.d, row);
         }
@@ -195,28 +196,28 @@ void attention_backward(Pool &pool, const AttentionBackward &a) {
     float *sums_d = static_cast<float *>(a.workspace), *sums_dq = sums_d + in_floats(rows * heads * 4);
     float *scratch = sums_dq + sums_floats(shape.dtype, rows, heads, shape.d);
     const auto task = [&](int64_t group, int32_t worker) {
-        return Task{a,
-                    shape,
-                    ScoreUnit(shape.scale),
-                    Scratch(shape.d, scratch + worker * stride),
-                    group / groups,
-                    group % groups,
-                    sums_d};
+        return BackwardTask{a,
+                            shape,
+                            ScoreScale(shape.scale),
+                            Scratch(shape.d, scratch + worker * stride),
+                            group / groups,
+                            group % groups,
+                            sums_d};
     };
     if (by_groups(all_groups, pool.size())) {
         const Heads dq =
             shape.dtype == DType::f32 ? a.dq : Heads{sums_dq, heads * shape.d, per_group * shape.d, shape.d};
-        pool.each(all_groups, [&](int64_t i, int32_t worker) { task(i, worker).group(dq); });
+        pool.parallel_for(all_groups, [&](int64_t i, int32_t worker) { task(i, worker).group(dq); });
         return;
     }
-    pool.each(shape.tokens.batch * heads * tiles, [&](int64_t i, int32_t worker) {
+    pool.parallel_for(shape.tokens.batch * heads * tiles, [&](int64_t i, int32_t worker) {
         const int64_t head = i / tiles;
         task(head / per_group, worker).queries(head % per_group, i % tiles * tile_q);
     });
     int64_t each = most_tiles;
     while (each > 1 && all_groups * ceil_div(tiles, each) < 4 * pool.size()) each /= 2;
     const int64_t runs = ceil_div(tiles, each);
-    pool.each(all_groups * runs, [&](int64_t i, int32_t worker) {
+    pool.parallel_for(all_groups * runs, [&](int64_t i, int32_t worker) {
         const int64_t first = i % runs * each;
         task(i / runs, worker).keys(first * tile_k, std::min(each, tiles - first), nullptr);
     });

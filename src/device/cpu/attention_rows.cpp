@@ -120,7 +120,7 @@ HWY_EXPORT(online_softmax);
 HWY_EXPORT(score_gradients);
 }  // namespace
 
-ScoreUnit::ScoreUnit(double scale)
+ScoreScale::ScoreScale(double scale)
     : query(static_cast<float>(
           std::min(scale * std::numbers::log2e, static_cast<double>(std::numeric_limits<float>::max())))),
       key(query == 0.0f ? 0.0 : scale / static_cast<double>(query)) {}

@@ -10,10 +10,10 @@ namespace mdlm::cpu {
 // Scores are exponents of 2: queries are scaled before their products with keys, in forward and backward alike, so that
 // both see the same bits. Half an ulp of a score is the exponent's error; what the score is compared with must have
 // that error too.
-struct ScoreUnit {
+struct ScoreScale {
     float query;  // by which queries are scaled
     double key;   // dk = key * dS^T (scaled q)
-    explicit ScoreUnit(double scale);
+    explicit ScoreScale(double scale);
 };
 
 // rows of x, columns each, times factor.

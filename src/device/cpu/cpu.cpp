@@ -30,8 +30,8 @@ const char *instruction_set() {
 #endif
 }
 
-// With AVX-512 oneDNN has kernels on packed blocks, for bf16 too, and for AMX. Without, its bf16 is refused or slow,
-// and its f32 is as fast as ours only on large tiles.
+// With AVX-512 oneDNN has kernels on packed blocks, and for bf16 with AMX. Without, its bf16 is refused or slow, and
+// its f32 is as fast as ours only on large tiles.
 std::unique_ptr<cpu::Library> library_for(mdlm_matmul matmul, int32_t workers) {
     const bool wanted =
         matmul == MDLM_MATMUL_ONEDNN || (matmul == MDLM_MATMUL_AUTO && std::strncmp(instruction_set(), "a", 1) == 0 &&

@@ -14,6 +14,7 @@
 
 namespace mdlm::cpu {
 
+// Runs the three products, and keeps what was made ready for shapes that may come again.
 class Linears {
 public:
     // library null: our own products.
@@ -25,18 +26,18 @@ public:
     void dgrad(Pool &pool, const LinearDgrad &a);
     void wgrad(Pool &pool, const LinearWgrad &a);
     const Library *library() const { return library_.get(); }
-    size_t plans() const;  // that are there
+    size_t matmuls() const;  // that are there
 
 private:
-    struct Key {
+    struct MatmulKey {
         Kernel kernel;
         DType type;
         int64_t m, n, k;
         bool bias, accumulate;
-        auto operator<=>(const Key &) const = default;
+        auto operator<=>(const MatmulKey &) const = default;
     };
     // How one product is run. Tiles at the lower and right edge may be smaller: [row edge][column edge].
-    struct Plan {
+    struct TiledMatmul {
         Matmul matmul{};
         int64_t rows = 0, columns = 0;                // of a tile
         std::unique_ptr<Primitive> primitives[2][2];  // all null: our own loop
@@ -47,24 +48,24 @@ private:
         bool by_library() const;
     };
 
-    using Held = std::shared_ptr<Plan>;
+    using TiledMatmulPtr = std::shared_ptr<TiledMatmul>;
     struct Shape {
-        std::vector<Held> plans;
+        std::vector<TiledMatmulPtr> matmuls;
     };
 
-    Held find(const Key &key);  // or makes it
-    Held plan(const Key &key);  // to run, prepared or not
-    Plan make(const Key &key);
-    bool make_primitives(Plan &plan, bool *too_large);
-    int64_t uses(const Plan &plan, bool down, bool across) const;
-    void run(Pool &pool, const Plan &plan, const Operands &operands, void *workspace);
+    TiledMatmulPtr find_or_make(const MatmulKey &key);
+    TiledMatmulPtr matmul_to_run(const MatmulKey &key);  // prepared or not
+    TiledMatmul make(const MatmulKey &key);
+    bool make_primitives(TiledMatmul &tiled, bool *too_large);
+    int64_t uses(const TiledMatmul &tiled, bool down, bool across) const;
+    void run(Pool &pool, const TiledMatmul &tiled, const Operands &operands, void *workspace);
 
     int32_t workers_;
-    std::unique_ptr<Library> library_;  // before plans_, which point into it
-    std::map<Key, std::weak_ptr<Plan>> plans_;
-    std::weak_ptr<Shape> shape_;  // begun last
-    std::array<Held, 64> loose_;  // ran without being prepared; the oldest goes
-    size_t next_loose_ = 0;
+    std::unique_ptr<Library> library_;  // before matmuls_, which point into it
+    std::map<MatmulKey, std::weak_ptr<TiledMatmul>> matmuls_;
+    std::weak_ptr<Shape> shape_;                 // begun last
+    std::array<TiledMatmulPtr, 64> unprepared_;  // ran without being prepared; the oldest goes
+    size_t next_unprepared_ = 0;
 };
 
 }  // namespace mdlm::cpu

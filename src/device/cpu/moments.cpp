@@ -11,13 +11,13 @@ namespace {
 // Calls body(first, count) for spans of n elements.
 template <class Body>
 void spans(int64_t n, Body &&body) {
-    for (int64_t c = 0; c < n; c += span) body(c, std::min(span, n - c));
+    for (int64_t c = 0; c < n; c += max_span) body(c, std::min(max_span, n - c));
 }
 
 }  // namespace
 
 Moments moments(DType type, const void *base, int64_t at, int64_t n, bool rms, double epsilon) {
-    float x[span];
+    float x[max_span];
     double mean = 0.0, squares = 0.0;
     if (!rms)
         spans(n, [&](int64_t c, int64_t count) {
@@ -37,7 +37,7 @@ void exact_norm_forward(const NormForward &a, int64_t row) {
     const int64_t at = row * a.width;
     const Moments m = moments(a.dtype, a.x, at, a.width, a.rms, a.epsilon);
     spans(a.width, [&](int64_t c, int64_t count) {
-        float x[span], w[span], b[span] = {};
+        float x[max_span], w[max_span], b[max_span] = {};
         read(a.dtype, a.x, at + c, count, x);
         read(a.dtype, a.weight, c, count, w);
         if (a.bias != nullptr) read(a.dtype, a.bias, c, count, b);
@@ -55,7 +55,7 @@ void exact_norm_forward(const NormForward &a, int64_t row) {
 void exact_norm_backward(const NormBackward &a, int64_t row, float *dweight, float *dbias) {
     const int64_t at = row * a.width;
     const Moments m = moments(a.dtype, a.x, at, a.width, a.rms, a.epsilon);
-    float x[span], w[span], dy[span], add[span] = {};
+    float x[max_span], w[max_span], dy[max_span], add[max_span] = {};
     // Calls body(channel, dy, gradient of xhat, xhat, element of the span) for a span.
     const auto each = [&](int64_t c, int64_t count, auto &&body) {
         read(a.dtype, a.x, at + c, count, x);
@@ -80,7 +80,7 @@ void exact_norm_backward(const NormBackward &a, int64_t row, float *dweight, flo
     const double mean_gx = along_x / static_cast<double>(a.width),
                  mean_g = a.rms ? 0.0 : along_1 / static_cast<double>(a.width);
     spans(a.width, [&](int64_t c0, int64_t count) {
-        float dx[span];
+        float dx[max_span];
         if (a.add != nullptr) read(a.dtype, a.add, at + c0, count, add);
         each(c0, count, [&](int64_t, double, double g, double xhat, int64_t j) {
             dx[j] = static_cast<float>(static_cast<double>(add[j]) + m.rstd * (g - mean_g - xhat * mean_gx));

@@ -29,9 +29,9 @@ struct Sums {
 template <class Body>
 HWY_INLINE Sums summed(int64_t width, const Body &body) {
     Sums total;
-    for (int64_t c0 = 0; c0 < width; c0 += span) {
+    for (int64_t c0 = 0; c0 < width; c0 += max_span) {
         V first = hn::Zero(Floats()), second = first;
-        vectors(std::min(span, width - c0), [&](int64_t c, int64_t n) HWY_ATTR { body(c0 + c, n, first, second); });
+        vectors(std::min(max_span, width - c0), [&](int64_t c, int64_t n) HWY_ATTR { body(c0 + c, n, first, second); });
         total.first += static_cast<double>(sum_of(first));
         total.second += static_cast<double>(sum_of(second));
     }
@@ -144,7 +144,7 @@ HWY_EXPORT(norm_backward_rows);
 }  // namespace
 
 void norm_forward(Pool &pool, const NormForward &a) {
-    parts(pool, a.rows, a.width, [&](int64_t begin, int64_t end, int32_t) {
+    parallel_ranges(pool, a.rows, a.width, [&](int64_t begin, int64_t end, int32_t) {
         HWY_DYNAMIC_DISPATCH(norm_forward_rows)(a, begin, end);
     });
 }

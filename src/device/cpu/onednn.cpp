@@ -50,55 +50,55 @@ struct Destroy {
     void operator()(T handle) const { destroy(handle); }
 };
 template <class T, dnnl_status_t (*destroy)(T)>
-using Handle = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T, destroy>>;
-using Engine = Handle<dnnl_engine_t, dnnl_engine_destroy>;
-using Stream = Handle<dnnl_stream_t, dnnl_stream_destroy>;
-using Memory = Handle<dnnl_memory_t, dnnl_memory_destroy>;
-using Attributes = Handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
-using PostOps = Handle<dnnl_post_ops_t, dnnl_post_ops_destroy>;
-using Description = Handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
-using Ready = Handle<dnnl_primitive_t, dnnl_primitive_destroy>;
+using DnnlHandle = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T, destroy>>;
+using EngineHandle = DnnlHandle<dnnl_engine_t, dnnl_engine_destroy>;
+using StreamHandle = DnnlHandle<dnnl_stream_t, dnnl_stream_destroy>;
+using MemoryHandle = DnnlHandle<dnnl_memory_t, dnnl_memory_destroy>;
+using AttributesHandle = DnnlHandle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
+using PostOpsHandle = DnnlHandle<dnnl_post_ops_t, dnnl_post_ops_destroy>;
+using PrimitiveDescHandle = DnnlHandle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
+using PrimitiveHandle = DnnlHandle<dnnl_primitive_t, dnnl_primitive_destroy>;
 
 dnnl_data_type_t type_of(DType t) { return t == DType::bf16 ? dnnl_bf16 : dnnl_f32; }
 
 // A memory descriptor: a struct by value in 2.x, a handle in 3.x.
 #if DNNL_VERSION_MAJOR >= 3
-using DescriptorView = const_dnnl_memory_desc_t;
-class Descriptor {
+using MemoryDescView = const_dnnl_memory_desc_t;
+class MemoryDesc {
 public:
-    Descriptor(DType type, int64_t rows, int64_t columns, int64_t row, int64_t column) {
+    MemoryDesc(DType type, int64_t rows, int64_t columns, int64_t row, int64_t column) {
         const dnnl_dims_t sizes = {rows, columns}, strides = {row, column};
         dnnl_memory_desc_t made = nullptr;
         CHECK(dnnl_memory_desc_create_with_strides, &made, 2, sizes, type_of(type), strides);
         handle_.reset(made);
     }
-    DescriptorView view() const { return handle_.get(); }
+    MemoryDescView view() const { return handle_.get(); }
 
 private:
-    Handle<dnnl_memory_desc_t, dnnl_memory_desc_destroy> handle_;
+    DnnlHandle<dnnl_memory_desc_t, dnnl_memory_desc_destroy> handle_;
 };
 dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef); }
-dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, DescriptorView a, DescriptorView b,
-                       DescriptorView bias, DescriptorView c, dnnl_primitive_attr_t attributes) {
+dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, MemoryDescView a, MemoryDescView b,
+                       MemoryDescView bias, MemoryDescView c, dnnl_primitive_attr_t attributes) {
     return dnnl_matmul_primitive_desc_create(to, engine, a, b, bias, c, attributes);
 }
 constexpr const char *describe_name = "dnnl_matmul_primitive_desc_create";
 #else
-using DescriptorView = const dnnl_memory_desc_t *;
-class Descriptor {
+using MemoryDescView = const dnnl_memory_desc_t *;
+class MemoryDesc {
 public:
-    Descriptor(DType type, int64_t rows, int64_t columns, int64_t row, int64_t column) {
+    MemoryDesc(DType type, int64_t rows, int64_t columns, int64_t row, int64_t column) {
         const dnnl_dims_t sizes = {rows, columns}, strides = {row, column};
         CHECK(dnnl_memory_desc_init_by_strides, &value_, 2, sizes, type_of(type), strides);
     }
-    DescriptorView view() const { return &value_; }
+    MemoryDescView view() const { return &value_; }
 
 private:
     dnnl_memory_desc_t value_;
 };
 dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
-dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, DescriptorView a, DescriptorView b,
-                       DescriptorView bias, DescriptorView c, dnnl_primitive_attr_t attributes) {
+dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, MemoryDescView a, MemoryDescView b,
+                       MemoryDescView bias, MemoryDescView c, dnnl_primitive_attr_t attributes) {
     dnnl_matmul_desc_t matmul;
     CHECK(dnnl_matmul_desc_init, &matmul, a, b, bias, c);
     return dnnl_primitive_desc_create(to, &matmul, attributes, engine, nullptr);
@@ -106,16 +106,16 @@ dnnl_status_t describe(dnnl_primitive_desc_t *to, dnnl_engine_t engine, Descript
 constexpr const char *describe_name = "dnnl_primitive_desc_create";
 #endif
 
-Memory memory(dnnl_engine_t engine, DescriptorView view) {
+MemoryHandle memory(dnnl_engine_t engine, MemoryDescView view) {
     dnnl_memory_t made = nullptr;
     CHECK(dnnl_memory_create, &made, view, engine, DNNL_MEMORY_NONE);
-    return Memory(made);
+    return MemoryHandle(made);
 }
 
-Attributes attributes_of(const Matmul &p) {
+AttributesHandle attributes_of(const Matmul &p) {
     dnnl_primitive_attr_t made = nullptr;
     CHECK(dnnl_primitive_attr_create, &made);
-    Attributes attributes(made);
+    AttributesHandle attributes(made);
     CHECK(dnnl_primitive_attr_set_scratchpad_mode, made, dnnl_scratchpad_mode_user);
     // Whatever the environment says: bits are a function of shape, dtype, build and CPU.
     CHECK(dnnl_primitive_attr_set_fpmath_mode, made, dnnl_fpmath_mode_strict);
@@ -125,7 +125,7 @@ Attributes attributes_of(const Matmul &p) {
     if (p.accumulate) {
         dnnl_post_ops_t list = nullptr;
         CHECK(dnnl_post_ops_create, &list);
-        const PostOps ops(list);
+        const PostOpsHandle ops(list);
         check(append_sum(list), "dnnl_post_ops_append_sum");
         CHECK(dnnl_primitive_attr_set_post_ops, made, list);
     }
@@ -133,40 +133,42 @@ Attributes attributes_of(const Matmul &p) {
 }
 
 // a, b, bias, c of one product.
-struct Descriptors {
-    Descriptor a, b, bias, c;
-    explicit Descriptors(const Matmul &p)
+struct MatmulDescs {
+    MemoryDesc a, b, bias, c;
+    explicit MatmulDescs(const Matmul &p)
         : a(p.type, p.m, p.k, p.a_transposed ? 1 : p.lda, p.a_transposed ? p.lda : 1),
           b(p.type, p.k, p.n, p.b_transposed ? 1 : p.ldb, p.b_transposed ? p.ldb : 1), bias(p.type, 1, p.n, p.n, 1),
           c(p.out, p.m, p.n, p.ldc, 1) {}
 };
 
-// Null when oneDNN has no implementation, or only its slow reference one.
-Description description(dnnl_engine_t engine, const Matmul &p, const Descriptors &d) {
-    const Attributes attributes = attributes_of(p);
+// Null when oneDNN has no implementation, or only a slow one: its reference, or for bf16 what is no kernel for blocks
+// of a matrix (oneDNN 2.6 without AMX), which takes 1.6 times as long as our own.
+PrimitiveDescHandle description(dnnl_engine_t engine, const Matmul &p, const MatmulDescs &d) {
+    const AttributesHandle attributes = attributes_of(p);
     dnnl_primitive_desc_t made = nullptr;
     const dnnl_status_t status =
         describe(&made, engine, d.a.view(), d.b.view(), p.bias ? d.bias.view() : nullptr, d.c.view(), attributes.get());
     if (status == dnnl_unimplemented) return nullptr;
     check(status, describe_name);
-    Description result(made);
+    PrimitiveDescHandle result(made);
     const char *implementation = "";
     CHECK(dnnl_primitive_desc_query, made, dnnl_query_impl_info_str, 0, static_cast<void *>(&implementation));
     if (std::strncmp(implementation, "ref", 3) == 0) return nullptr;
+    if (p.type == DType::bf16 && std::strncmp(implementation, "gemm", 4) == 0) return nullptr;
     return result;
 }
 
 class OneDnnPrimitive final : public Primitive {
 public:
-    OneDnnPrimitive(dnnl_engine_t engine, const std::vector<Stream> &streams, dnnl_primitive_desc_t description,
-                    const Matmul &p, const Descriptors &d, int32_t sets)
+    OneDnnPrimitive(dnnl_engine_t engine, const std::vector<StreamHandle> &streams, dnnl_primitive_desc_t description,
+                    const Matmul &p, const MatmulDescs &d, int32_t sets)
         : streams_(streams), bias_(p.bias) {
         dnnl_primitive_t made = nullptr;
         CHECK(dnnl_primitive_create, &made, description);
         ready_.reset(made);
-        const DescriptorView scratch = dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
+        const MemoryDescView scratch = dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
         sets_.resize(static_cast<size_t>(sets));
-        for (Set &set : sets_) {
+        for (ArgumentSet &set : sets_) {
             set.a = memory(engine, d.a.view());
             set.b = memory(engine, d.b.view());
             set.c = memory(engine, d.c.view());
@@ -177,10 +179,10 @@ public:
 
     void run(int32_t set, int32_t worker, const Operands &o, void *scratch) override {
         const OneThread one;
-        const Set &s = sets_[static_cast<size_t>(set)];
+        const ArgumentSet &s = sets_[static_cast<size_t>(set)];
         dnnl_exec_arg_t arguments[5];
         int count = 0;
-        const auto give = [&](int what, const Memory &to, const void *from) {
+        const auto give = [&](int what, const MemoryHandle &to, const void *from) {
             if (!to) return;
             CHECK(dnnl_memory_set_data_handle, to.get(), const_cast<void *>(from));
             arguments[count++] = {what, to.get()};
@@ -196,13 +198,13 @@ public:
     }
 
 private:
-    struct Set {
-        Memory a, b, c, bias, scratch;
+    struct ArgumentSet {
+        MemoryHandle a, b, c, bias, scratch;
     };
-    const std::vector<Stream> &streams_;  // the library's, which lives longer
+    const std::vector<StreamHandle> &streams_;  // the library's, which lives longer
     bool bias_;
-    Ready ready_;
-    std::vector<Set> sets_;
+    PrimitiveHandle ready_;
+    std::vector<ArgumentSet> sets_;
 };
 
 class OneDnn final : public Library {
@@ -215,7 +217,7 @@ public:
         CHECK(dnnl_engine_create, &engine, dnnl_cpu, 0);
         engine_.reset(engine);
         streams_.resize(static_cast<size_t>(workers));
-        for (Stream &stream : streams_) {
+        for (StreamHandle &stream : streams_) {
             dnnl_stream_t made = nullptr;
             CHECK(dnnl_stream_create, &made, engine, dnnl_stream_default_flags);
             stream.reset(made);
@@ -229,10 +231,10 @@ public:
     std::unique_ptr<Primitive> make(const Matmul &p, int32_t sets, int64_t scratch_cap, int64_t *scratch) override {
         const OneThread one;
         *scratch = 0;
-        const Descriptors d(p);
-        const Description made = description(engine_.get(), p, d);
+        const MatmulDescs d(p);
+        const PrimitiveDescHandle made = description(engine_.get(), p, d);
         if (!made) return nullptr;
-        const DescriptorView wanted = dnnl_primitive_desc_query_md(made.get(), dnnl_query_scratchpad_md, 0);
+        const MemoryDescView wanted = dnnl_primitive_desc_query_md(made.get(), dnnl_query_scratchpad_md, 0);
         if (wanted != nullptr) *scratch = static_cast<int64_t>(dnnl_memory_desc_get_size(wanted));
         if (*scratch > scratch_cap) return nullptr;
         return std::make_unique<OneDnnPrimitive>(engine_.get(), streams_, made.get(), p, d, sets);
@@ -241,12 +243,12 @@ public:
 private:
     bool probe(DType type) const {
         const Matmul p{type, type, 64, 64, 64, false, false, 64, 64, 64, false, false};
-        return static_cast<bool>(description(engine_.get(), p, Descriptors(p)));
+        return static_cast<bool>(description(engine_.get(), p, MatmulDescs(p)));
     }
 
     char name_[32] = "";
-    Engine engine_;
-    std::vector<Stream> streams_;  // one a worker
+    EngineHandle engine_;
+    std::vector<StreamHandle> streams_;  // one a worker
     bool f32_ = false, bf16_ = false;
 };
 

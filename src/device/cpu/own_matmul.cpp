@@ -50,7 +50,7 @@ void pack_a(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
 
 // a stored [k][m], as panels [m / micro_m][k][micro_m].
 template <class T>
-void pack_a_turned(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
+void pack_a_transposed(const T *from, int64_t from_row, int64_t m, int64_t k, float *to) {
     constexpr int64_t wide = padded(micro_m, lanes);
     for (int64_t p0 = 0; p0 < k; p0 += at_once) {
         const int64_t p1 = std::min(k, p0 + at_once);
@@ -85,15 +85,16 @@ void pack_b(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
             to[whole * block_k + p * micro_n + r] = whole + r < n ? float(from[p * from_row + whole + r]) : 0.0f;
 }
 
-// b stored [n][k], as the same panels: turned by groups of 4 rows.
+// b stored [n][k], as the same panels: transposed in groups of 4 rows.
 template <class T>
-void pack_b_turned(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
+void pack_b_transposed(const T *from, int64_t from_row, int64_t n, int64_t k, float *to) {
     for (int64_t j = 0; j < n; j += micro_n, to += block_k * micro_n) {
-        const int64_t rows = std::min(micro_n, n - j), turned = rows / 4;
-        for (int64_t g = 0; g < turned; ++g) turn_four(from + (j + 4 * g) * from_row, from_row, k, to + 4 * g, micro_n);
-        if (4 * turned == micro_n) continue;
+        const int64_t rows = std::min(micro_n, n - j), transposed = rows / 4;
+        for (int64_t g = 0; g < transposed; ++g)
+            transpose_four(from + (j + 4 * g) * from_row, from_row, k, to + 4 * g, micro_n);
+        if (4 * transposed == micro_n) continue;
         for (int64_t p = 0; p < k; ++p)
-            for (int64_t r = 4 * turned; r < micro_n; ++r)
+            for (int64_t r = 4 * transposed; r < micro_n; ++r)
                 to[p * micro_n + r] = r < rows ? float(from[(j + r) * from_row + p]) : 0.0f;
     }
 }
@@ -110,13 +111,13 @@ HWY_INLINE void edge(int64_t k, const float *a, int64_t a_i, int64_t a_p, const 
 }
 
 // c[m, n] = start + the product of the packed blocks.
-template <Start start, bool turned>
+template <Start start, bool transposed>
 void block(int64_t m, int64_t n, int64_t k, const Scratch &s, float *c, int64_t row) {
-    constexpr int64_t a_i = turned ? 1 : a_row, a_p = turned ? micro_m : 1;
+    constexpr int64_t a_i = transposed ? 1 : a_row, a_p = transposed ? micro_m : 1;
     for (int64_t j = 0; j < n; j += micro_n) {
         const float *b = s.b + j * block_k;
         for (int64_t i = 0; i < m; i += micro_m) {
-            const float *a = turned ? s.a + i / micro_m * a_panel : s.a + i * a_row;
+            const float *a = transposed ? s.a + i / micro_m * a_panel : s.a + i * a_row;
             float *to = c + i * row + j;
             if (i + micro_m <= m && j + micro_n <= n) micro<start>(k, a, a_i, a_p, b, micro_n, s.bias + j, to, row);
             else
@@ -125,11 +126,11 @@ void block(int64_t m, int64_t n, int64_t k, const Scratch &s, float *c, int64_t 
     }
 }
 
-template <bool turned>
+template <bool transposed>
 void block(Start start, int64_t m, int64_t n, int64_t k, const Scratch &s, float *c, int64_t row) {
-    if (start == Start::zero) block<Start::zero, turned>(m, n, k, s, c, row);
-    if (start == Start::c) block<Start::c, turned>(m, n, k, s, c, row);
-    if (start == Start::bias) block<Start::bias, turned>(m, n, k, s, c, row);
+    if (start == Start::zero) block<Start::zero, transposed>(m, n, k, s, c, row);
+    if (start == Start::c) block<Start::c, transposed>(m, n, k, s, c, row);
+    if (start == Start::bias) block<Start::bias, transposed>(m, n, k, s, c, row);
 }
 
 // A tile of at most own_rows by own_columns. T is the type of a, b and bias.
@@ -144,12 +145,12 @@ void tile(const Matmul &p, const T *a, const T *b, const T *bias, void *out, con
     const int64_t step = ceil_div(p.k, ceil_div(p.k, block_k));  // equal blocks
     for (int64_t p0 = 0; p0 < p.k; p0 += step) {
         const int64_t k = std::min(step, p.k - p0);
-        if (p.b_transposed) pack_b_turned(b + p0, p.ldb, p.n, k, s.b);
+        if (p.b_transposed) pack_b_transposed(b + p0, p.ldb, p.n, k, s.b);
         else pack_b(b + p0 * p.ldb, p.ldb, p.n, k, s.b);
         for (int64_t i0 = 0; i0 < p.m; i0 += block_m) {
             const int64_t m = std::min(block_m, p.m - i0);
             if (p.a_transposed) {
-                pack_a_turned(a + p0 * p.lda + i0, p.lda, m, k, s.a);
+                pack_a_transposed(a + p0 * p.lda + i0, p.lda, m, k, s.a);
                 block<true>(start, m, p.n, k, s, c + i0 * row, row);
             } else {
                 pack_a(a + i0 * p.lda + p0, p.lda, m, k, s.a);

@@ -24,7 +24,7 @@ void add(const BiasDropoutAdd &a, int64_t row, int64_t c0, int64_t n) {
     const T *x = static_cast<const T *>(a.x) + at, *residual = static_cast<const T *>(a.residual) + at;
     const T *bias = a.bias != nullptr ? static_cast<const T *>(a.bias) + c0 : nullptr;
     T *y = static_cast<T *>(a.y) + at;
-    float factors[span];
+    float factors[max_span];
     if (a.dropout.on) draw(a.dropout, static_cast<uint64_t>(a.tokens.logical(row) * a.width + c0), n, factors);
     vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
         V v = load(x + c, count);
@@ -38,7 +38,7 @@ template <class T>
 void drop(const DropoutBackward &a, int64_t row, int64_t c0, int64_t n) {
     const T *dy = static_cast<const T *>(a.dy) + row * a.width + c0;
     T *dx = static_cast<T *>(a.dx) + row * a.width + c0;
-    float factors[span];
+    float factors[max_span];
     draw(a.dropout, static_cast<uint64_t>(a.tokens.logical(row) * a.width + c0), n, factors);
     vectors(n, [&](int64_t c, int64_t count)
                    HWY_ATTR { store(hn::Mul(load(dy + c, count), load(factors + c, count)), dx + c, count); });
@@ -67,8 +67,8 @@ void differentiate(const ActivationBackward &a, int64_t row, int64_t c0, int64_t
     vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
         const Acted acted = act<kind, true>(load(g + c, count));
         const V d = load(dm + c, count);
-        V dx = hn::Mul(acted.slope,
-                       d);  // before the gate's other factor: not larger than d, so nothing overflows that need not
+        // Before the gate's other factor: not larger than d, so nothing overflows that need not.
+        V dx = hn::Mul(acted.slope, d);
         if constexpr (half_slope<kind>) dx = hn::Add(dx, dx);
         if constexpr (gated<kind>) {
             const V up = load(g + a.width + c, count);
@@ -129,11 +129,11 @@ HWY_EXPORT(activation_backward_span);
 // Calls body(row, c0, n) on spans of rows, many tasks.
 template <class Body>
 void spans_of(Pool &pool, int64_t rows, int64_t width, Body &&body) {
-    const int64_t across = ceil_div(width, span);
-    parts(pool, rows * across, std::min(span, width), [&](int64_t begin, int64_t end, int32_t) {
+    const int64_t across = ceil_div(width, max_span);
+    parallel_ranges(pool, rows * across, std::min(max_span, width), [&](int64_t begin, int64_t end, int32_t) {
         for (int64_t i = begin; i < end; ++i) {
-            const int64_t c0 = i % across * span;
-            body(i / across, c0, std::min(span, width - c0));
+            const int64_t c0 = i % across * max_span;
+            body(i / across, c0, std::min(max_span, width - c0));
         }
     });
 }

@@ -22,7 +22,7 @@ namespace mdlm::cpu::HWY_NAMESPACE {
 namespace rope {
 
 // One kind of heads: queries or keys.
-struct Kind {
+struct HeadKind {
     Heads in, out;  // backward: x, dx
     const void *weight, *bias;
     float *rstd, *mean;
@@ -52,25 +52,25 @@ struct Norm {
         if (p.two) apply(x.b, p.n);
     }
 };
-Norm<double> exact_norm(const QkNormRope &a, const Kind &k, int64_t from) {
+Norm<double> exact_norm(const QkNormRope &a, const HeadKind &k, int64_t from) {
     const Moments m = moments(a.dtype, k.in.base, from, a.d, a.rms, a.epsilon);
     return {m.mean, m.rstd, 0.0};
 }
 
 // False: float does not do. The mean is taken in two steps: a middle, which a sum of floats rounds, and how far off it
 // is.
-bool measure(const QkNormRope &a, const Kind &k, int64_t from, int64_t stat, Norm<float> &norm) {
+bool measure(const QkNormRope &a, const HeadKind &k, int64_t from, int64_t stat, Norm<float> &norm) {
     const auto d = static_cast<double>(a.d);
-    float x[span];
+    float x[max_span];
     double total = 0.0, squares = 0.0, off = 0.0;
-    for (int64_t c = 0; c < a.d && !a.rms; c += span) {
-        const int64_t n = std::min(span, a.d - c);
+    for (int64_t c = 0; c < a.d && !a.rms; c += max_span) {
+        const int64_t n = std::min(max_span, a.d - c);
         read(a.dtype, k.in.base, from + c, n, x);
         total += sum_span(x, n);
     }
     norm.middle = static_cast<float>(total / d);
-    for (int64_t c = 0; c < a.d; c += span) {
-        const int64_t n = std::min(span, a.d - c);
+    for (int64_t c = 0; c < a.d; c += max_span) {
+        const int64_t n = std::min(max_span, a.d - c);
         read(a.dtype, k.in.base, from + c, n, x);
         for (int64_t j = 0; j < n && !a.rms; ++j) x[j] -= norm.middle;
         squares += dot_span(x, x, n);
@@ -86,8 +86,8 @@ bool measure(const QkNormRope &a, const Kind &k, int64_t from, int64_t stat, Nor
 }
 
 template <class N>
-void normalize_and_turn(const QkNormRope &a, const Kind &k, int64_t from, int64_t to, int64_t position,
-                        const Norm<N> &norm) {
+void normalize_and_rotate(const QkNormRope &a, const HeadKind &k, int64_t from, int64_t to, int64_t position,
+                          const Norm<N> &norm) {
     pieces(a, [&](const Piece &p) {
         Pair<N> v, w;
         read_piece(a.dtype, k.in.base, from, p, v);
@@ -107,20 +107,20 @@ void normalize_and_turn(const QkNormRope &a, const Kind &k, int64_t from, int64_
     });
 }
 
-void forward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t position, int64_t group, int64_t i,
+void forward_head(const QkNormRope &a, const HeadKind &k, int64_t row, int64_t position, int64_t group, int64_t i,
                   int64_t stat) {
     const int64_t from = place(k.in, row, group, i), to = place(k.out, row, group, i);
     Norm<float> norm;
-    if (!a.norm || measure(a, k, from, stat, norm)) return normalize_and_turn(a, k, from, to, position, norm);
+    if (!a.norm || measure(a, k, from, stat, norm)) return normalize_and_rotate(a, k, from, to, position, norm);
     const Norm<double> exact = exact_norm(a, k, from);
     k.rstd[stat] = static_cast<float>(exact.rstd);
     if (k.mean != nullptr) k.mean[stat] = static_cast<float>(exact.middle);
-    normalize_and_turn(a, k, from, to, position, exact);
+    normalize_and_rotate(a, k, from, to, position, exact);
 }
 
 // Adds to the sums of the parameters, if they are there and wanted. False: products overflowed, dx is not written.
 template <class N>
-bool backward_norm(const QkNormRope &a, const Kind &k, int64_t at_x, int64_t from, int64_t to, int64_t position,
+bool backward_norm(const QkNormRope &a, const HeadKind &k, int64_t at_x, int64_t from, int64_t to, int64_t position,
                    const Norm<N> &norm, bool parameters) {
     // dy: gradient of the norm's output; x: xhat
     const auto load = [&](const Piece &p, Pair<N> &dy, Pair<N> &x) {
@@ -165,7 +165,7 @@ bool backward_norm(const QkNormRope &a, const Kind &k, int64_t at_x, int64_t fro
     return true;
 }
 
-void backward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t position, int64_t group, int64_t i,
+void backward_head(const QkNormRope &a, const HeadKind &k, int64_t row, int64_t position, int64_t group, int64_t i,
                    int64_t stat) {
     const int64_t from = place(k.gradient, row, group, i), to = place(k.out, row, group, i);
     const int64_t at_x = place(k.in, row, group, i);
@@ -187,7 +187,7 @@ void backward_head(const QkNormRope &a, const Kind &k, int64_t row, int64_t posi
 // Calls body(kind, row, position, group, head of the group, index of its statistics) for query heads [begin, end) of
 // all rows, and for the key head of each group with its first query head.
 template <class Body>
-void heads_of(const QkNormRope &a, int64_t begin, int64_t end, const Kind &q, const Kind &k, Body &&body) {
+void heads_of(const QkNormRope &a, int64_t begin, int64_t end, const HeadKind &q, const HeadKind &k, Body &&body) {
     for (int64_t head = begin; head < end; ++head) {
         const int64_t row = head / a.heads, g = head % a.heads / q.per_group, i = head % q.per_group;
         const int64_t position = a.mask.position(a.tokens.batch_first ? row % a.tokens.seq : row / a.tokens.batch);
@@ -196,7 +196,7 @@ void heads_of(const QkNormRope &a, int64_t begin, int64_t end, const Kind &q, co
     }
 }
 
-Kind kind(const QkNormRope &a, bool queries) {
+HeadKind kind(const QkNormRope &a, bool queries) {
     if (queries)
         return {a.q,
                 a.q_out,
@@ -216,7 +216,7 @@ Kind kind(const QkNormRope &a, bool queries) {
 
 void qk_norm_rope_heads(const QkNormRope &a, int64_t begin, int64_t end) {
     rope::heads_of(a, begin, end, rope::kind(a, true), rope::kind(a, false),
-                   [&](const rope::Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
+                   [&](const rope::HeadKind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
                        rope::forward_head(a, of, row, position, g, i, stat);
                    });
 }
@@ -224,11 +224,11 @@ void qk_norm_rope_heads(const QkNormRope &a, int64_t begin, int64_t end) {
 // sums: of dq_weight, dq_bias, dk_weight, dk_bias over the heads, or null.
 void qk_norm_rope_backward_heads(const QkNormRopeBackward &b, int64_t begin, int64_t end, float *const *sums) {
     const QkNormRope &a = b.forward;
-    rope::Kind q = rope::kind(a, true), k = rope::kind(a, false);
+    rope::HeadKind q = rope::kind(a, true), k = rope::kind(a, false);
     q.gradient = b.dq_out, q.out = b.dq, q.dweight = sums[0], q.dbias = sums[1];
     k.gradient = b.dk_out, k.out = b.dk, k.dweight = sums[2], k.dbias = sums[3];
     rope::heads_of(a, begin, end, q, k,
-                   [&](const rope::Kind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
+                   [&](const rope::HeadKind &of, int64_t row, int64_t position, int64_t g, int64_t i, int64_t stat) {
                        rope::backward_head(a, of, row, position, g, i, stat);
                    });
 }
@@ -244,7 +244,7 @@ HWY_EXPORT(qk_norm_rope_backward_heads);
 }  // namespace
 
 void qk_norm_rope(Pool &pool, const QkNormRope &a) {
-    parts(pool, a.tokens.rows(), (a.heads + a.groups) * a.d, [&](int64_t begin, int64_t end, int32_t) {
+    parallel_ranges(pool, a.tokens.rows(), (a.heads + a.groups) * a.d, [&](int64_t begin, int64_t end, int32_t) {
         HWY_DYNAMIC_DISPATCH(qk_norm_rope_heads)(a, begin * a.heads, end * a.heads);
     });
 }

@@ -24,7 +24,7 @@ void add_sums(const float *HWY_RESTRICT sums, int64_t width, double *HWY_RESTRIC
 
 // to[c] (+)= sum over chunks of from[chunk * stride + c], width <= span
 void add_totals(const double *from, int64_t chunks, int64_t stride, int64_t width, float *to, bool accumulate) {
-    double total[span] = {};
+    double total[max_span] = {};
     if (accumulate)
         for (int64_t c = 0; c < width; ++c) total[c] = static_cast<double>(to[c]);
     for (int64_t i = 0; i < chunks; ++i)
@@ -58,10 +58,10 @@ void RowSums::add_block(const float *sums, int64_t width, double *totals, bool a
     HWY_DYNAMIC_DISPATCH(add_sums)(sums, width, totals, assign);
 }
 void RowSums::add_to(Pool &pool, int64_t first, int64_t count, float *to, bool accumulate) const {
-    pool.each(ceil_div(count, span), [&](int64_t i, int32_t) {
-        const int64_t c = i * span;
+    pool.parallel_for(ceil_div(count, max_span), [&](int64_t i, int32_t) {
+        const int64_t c = i * max_span;
         HWY_DYNAMIC_DISPATCH(add_totals)
-        (totals_ + first + c, chunks_.count, width_, std::min(span, count - c), to + c, accumulate);
+        (totals_ + first + c, chunks_.count, width_, std::min(max_span, count - c), to + c, accumulate);
     });
 }
 

@@ -25,30 +25,28 @@ struct Piece {
 template <class Body>
 void pieces(const QkNormRope &a, Body &&body) {
     const int64_t half = a.rotary_dim / 2;
-    for (int64_t i = 0; i < half; i += span) {
-        const int64_t n = std::min(span, half - i);
+    for (int64_t i = 0; i < half; i += max_span) {
+        const int64_t n = std::min(max_span, half - i);
         body(a.interleaved ? Piece{2 * i, 2 * i + 1, 2, n, true} : Piece{i, half + i, 1, n, true});
     }
-    for (int64_t c = a.rotary_dim; c < a.d; c += span) body(Piece{c, 0, 1, std::min(span, a.d - c), false});
+    for (int64_t c = a.rotary_dim; c < a.d; c += max_span) body(Piece{c, 0, 1, std::min(max_span, a.d - c), false});
 }
 
 template <class N>
 struct Pair {
-    N a[span], b[span];
+    N a[max_span], b[max_span];
 };
 
 // Elements [at, at + n), in float or double.
-inline void fetch_span(DType type, const void *base, int64_t at, int64_t n, float *out) {
-    read(type, base, at, n, out);
-}
-inline void fetch_span(DType type, const void *base, int64_t at, int64_t n, double *out) {
-    float narrow[2 * span];
+inline void read_span(DType type, const void *base, int64_t at, int64_t n, float *out) { read(type, base, at, n, out); }
+inline void read_span(DType type, const void *base, int64_t at, int64_t n, double *out) {
+    float narrow[2 * max_span];
     read(type, base, at, n, narrow);
     for (int64_t j = 0; j < n; ++j) out[j] = static_cast<double>(narrow[j]);
 }
-inline void put_span(DType type, void *base, int64_t at, int64_t n, const float *in) { write(type, base, at, n, in); }
-inline void put_span(DType type, void *base, int64_t at, int64_t n, const double *in) {
-    float narrow[2 * span];
+inline void write_span(DType type, void *base, int64_t at, int64_t n, const float *in) { write(type, base, at, n, in); }
+inline void write_span(DType type, void *base, int64_t at, int64_t n, const double *in) {
+    float narrow[2 * max_span];
     for (int64_t j = 0; j < n; ++j) narrow[j] = static_cast<float>(in[j]);
     write(type, base, at, n, narrow);
 }
@@ -56,12 +54,12 @@ inline void put_span(DType type, void *base, int64_t at, int64_t n, const double
 template <class N>
 void read_piece(DType type, const void *base, int64_t offset, const Piece &p, Pair<N> &out) {
     if (p.stride == 1) {
-        fetch_span(type, base, offset + p.first, p.n, out.a);
-        if (p.two) fetch_span(type, base, offset + p.second, p.n, out.b);
+        read_span(type, base, offset + p.first, p.n, out.a);
+        if (p.two) read_span(type, base, offset + p.second, p.n, out.b);
         return;
     }
-    N both[2 * span];
-    fetch_span(type, base, offset + p.first, 2 * p.n, both);
+    N both[2 * max_span];
+    read_span(type, base, offset + p.first, 2 * p.n, both);
     for (int64_t j = 0; j < p.n; ++j) {
         out.a[j] = both[2 * j];
         out.b[j] = both[2 * j + 1];
@@ -71,16 +69,16 @@ void read_piece(DType type, const void *base, int64_t offset, const Piece &p, Pa
 template <class N>
 void write_piece(DType type, void *base, int64_t offset, const Piece &p, const Pair<N> &in) {
     if (p.stride == 1) {
-        put_span(type, base, offset + p.first, p.n, in.a);
-        if (p.two) put_span(type, base, offset + p.second, p.n, in.b);
+        write_span(type, base, offset + p.first, p.n, in.a);
+        if (p.two) write_span(type, base, offset + p.second, p.n, in.b);
         return;
     }
-    N both[2 * span];
+    N both[2 * max_span];
     for (int64_t j = 0; j < p.n; ++j) {
         both[2 * j] = in.a[j];
         both[2 * j + 1] = in.b[j];
     }
-    put_span(type, base, offset + p.first, 2 * p.n, both);
+    write_span(type, base, offset + p.first, 2 * p.n, both);
 }
 
 // Turns by the angle of the position; backward turns back.

@@ -19,7 +19,7 @@ public:
     // Calls body(begin, end, sums) on blocks of rows, which it adds to sums[width], zero before.
     template <class Body>
     void run(Pool &pool, Body &&body) const {
-        pool.each(chunks_.count, [&](int64_t i, int32_t worker) {
+        pool.parallel_for(chunks_.count, [&](int64_t i, int32_t worker) {
             float *sums = blocks_ + worker * width_;
             const int64_t first = chunks_.begin(i), last = chunks_.end(i);
             for (int64_t begin = first; begin < last; begin += block) {

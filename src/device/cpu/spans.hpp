@@ -8,7 +8,7 @@
 
 namespace mdlm::cpu {
 
-inline constexpr int64_t span = 256;  // floats in a staging buffer on the stack
+inline constexpr int64_t max_span = 256;  // floats of a buffer on the stack
 
 // Elements [at, at + n) of an f32 or bf16 array.
 void read(DType type, const void *base, int64_t at, int64_t n, float *out);
@@ -22,7 +22,7 @@ inline void *at(DType type, void *base, int64_t index) { return static_cast<char
 // its own, where the processor does not look ahead itself. That many rows ahead is far enough.
 inline constexpr int64_t rows_ahead = 12;
 template <bool to_write = false>
-inline void fetch(DType type, const void *base, int64_t first, int64_t n) {
+inline void prefetch(DType type, const void *base, int64_t first, int64_t n) {
     const char *from = static_cast<const char *>(at(type, base, first));
     for (int64_t i = 0; i < n * size_of(type); i += 64) __builtin_prefetch(from + i, to_write);
 }

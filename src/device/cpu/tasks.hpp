@@ -15,10 +15,10 @@ namespace mdlm::cpu {
 // Calls body(begin, end, worker) on consecutive parts of [0, count) of about `weight` elements, `each` elements an
 // item.
 template <class Body>
-void parts(Pool &pool, int64_t count, int64_t each, Body &&body, int64_t weight = 16384) {
+void parallel_ranges(Pool &pool, int64_t count, int64_t each, Body &&body, int64_t weight = 16384) {
     const int64_t step = std::max<int64_t>(1, weight / std::max<int64_t>(1, each));
-    pool.each(ceil_div(count, step),
-              [&](int64_t i, int32_t worker) { body(i * step, std::min(count, (i + 1) * step), worker); });
+    pool.parallel_for(ceil_div(count, step),
+                      [&](int64_t i, int32_t worker) { body(i * step, std::min(count, (i + 1) * step), worker); });
 }
 
 // Sums over rows: at most this many chunks of consecutive rows, each summed on its own, then added in order

@@ -16,8 +16,8 @@ struct Matrix {
 
 // Before row `row` of [.., end) is read or written: asks for the one that comes rows_ahead after it.
 template <bool to_write = false>
-inline void fetch_ahead(const Matrix &m, int64_t row, int64_t end, int64_t columns) {
-    if (row + rows_ahead < end) fetch<to_write>(m.type, m.base, m.offset + (row + rows_ahead) * m.row, columns);
+inline void prefetch_ahead(const Matrix &m, int64_t row, int64_t end, int64_t columns) {
+    if (row + rows_ahead < end) prefetch<to_write>(m.type, m.base, m.offset + (row + rows_ahead) * m.row, columns);
 }
 
 // to[i * to_row + j] = m(i0 + i, j0 + j) for i < rows, j < columns, and 0 up to padded_rows and padded_columns.

@@ -95,8 +95,8 @@ HWY_INLINE V exp_of(V x) {
 HWY_INLINE V exp2_of(V x) {
     const Floats d;
     const Bits bits;
-    const V shift =
-        broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold
+    // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits then hold.
+    const V shift = broadcast(12582912.0f);
     const V t = hn::Add(x, shift), r = hn::Sub(x, hn::Sub(t, shift));
     V p = hn::MulAdd(r, broadcast(0.00015353362f), broadcast(0.00133988739f));
     p = hn::MulAdd(p, r, broadcast(0.00961843692f));
@@ -110,7 +110,7 @@ HWY_INLINE V exp2_of(V x) {
 
 // to[p * to_row + r] = from[r * from_row + p] for 4 rows r and p < k.
 template <class T>
-HWY_INLINE void turn_four(const T *from, int64_t from_row, int64_t k, float *to, int64_t to_row) {
+HWY_INLINE void transpose_four(const T *from, int64_t from_row, int64_t k, float *to, int64_t to_row) {
     const T *r0 = from, *r1 = r0 + from_row, *r2 = r1 + from_row, *r3 = r2 + from_row;
     HWY_ALIGN float part[4 * lanes];
     int64_t p = 0;

@@ -13,18 +13,18 @@ namespace mdlm::reference {
 namespace {
 
 // Queries or keys: what differs between the two.
-struct Kind {
+struct HeadKind {
     int64_t per_group;  // heads of a group
     Heads in;
     const void *weight, *bias;
     void *rstd, *mean;
 };
-Kind queries(const QkNormRope &a) { return {a.heads / a.groups, a.q, a.q_weight, a.q_bias, a.q_rstd, a.q_mean}; }
-Kind keys(const QkNormRope &a) { return {1, a.k, a.k_weight, a.k_bias, a.k_rstd, a.k_mean}; }
+HeadKind queries(const QkNormRope &a) { return {a.heads / a.groups, a.q, a.q_weight, a.q_bias, a.q_rstd, a.q_mean}; }
+HeadKind keys(const QkNormRope &a) { return {1, a.k, a.k_weight, a.k_bias, a.k_rstd, a.k_mean}; }
 
 // Calls body(s, row, g, i, index) for every head of every token, in logical order; index is that of its statistics.
 template <class Body>
-void each_head(const QkNormRope &a, const Kind &kind, Body &&body) {
+void each_head(const QkNormRope &a, const HeadKind &kind, Body &&body) {
     for (int64_t s = 0; s < a.tokens.seq; ++s) {
         for (int64_t b = 0; b < a.tokens.batch; ++b) {
             const int64_t row = a.tokens.row(s, b);
@@ -47,7 +47,7 @@ double turned(const QkNormRope &a, int64_t t, int64_t c, double sign, Head &&hea
 }
 
 template <class T>
-void forward(const QkNormRope &a, const Kind &kind, const Heads &out) {
+void forward(const QkNormRope &a, const HeadKind &kind, const Heads &out) {
     using W = Wide<T>;
     each_head(a, kind, [&](int64_t s, int64_t row, int64_t g, int64_t i, int64_t index) {
         const T *x = static_cast<const T *>(kind.in.base) + place(kind.in, row, g, i);
@@ -68,7 +68,7 @@ void forward(const QkNormRope &a, const Kind &kind, const Heads &out) {
 }
 
 template <class T>
-void backward(const QkNormRopeBackward &b, const Kind &kind, const Heads &dout, const Heads &din, void *dweight,
+void backward(const QkNormRopeBackward &b, const HeadKind &kind, const Heads &dout, const Heads &din, void *dweight,
               void *dbias) {
     using W = Wide<T>;
     const QkNormRope &a = b.forward;

@@ -55,8 +55,8 @@ struct Figures {
     double overhead = 0;  // time over the baseline's, less 1
     Spread overhead_spread;
     Spread extra;  // of a step, within it
-    double predicted_overhead =
-        0;  // the replayed ops at the times that the same ops took in the forward, over the baseline's time
+    // The replayed ops at the times that the same ops took in the forward, over the baseline's time.
+    double predicted_overhead = 0;
     double against_one_rank = 0;  // time over that of one rank with the threads of all, less 1
     Spread against_spread;
     double collectives_ms = 0, collectives_share = 0;  // of a step, in collectives, waiting for others included

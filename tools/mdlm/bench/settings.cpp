@@ -97,8 +97,8 @@ bool recomputes(const mdlm_config &c) {
 std::vector<mdlm_config> recompute_settings(const mdlm_config &config) {
     const mdlm_config plain = without_recompute(config);
     std::vector<mdlm_config> all = {plain};
-    const bool rotates =
-        plain.qk_layernorm != 0 || plain.position_embedding_type == MDLM_POSITION_ROPE;  // else nothing to replay there
+    // Else nothing to replay there.
+    const bool rotates = plain.qk_layernorm != 0 || plain.position_embedding_type == MDLM_POSITION_ROPE;
     for (const std::string modules :
          {"mlp_act", "layernorm", "qk_norm_rope", "layernorm,mlp_act", "qk_norm_rope,layernorm,mlp_act", "core_attn",
           "qkv", "qkv,core_attn", "mlp", "layernorm,mlp", "qkv,core_attn,layernorm,mlp"}) {

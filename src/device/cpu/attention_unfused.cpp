@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "device/cpu/attention_edges.hpp"
 #include "device/cpu/attention_rows.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/masked_products.hpp"
 #include "device/cpu/product.hpp"
 #include "device/cpu/tasks.hpp"
 
@@ -24,7 +24,7 @@ Matrix square(const Attention &a, const void *base, int64_t b, int64_t head) {
 template <class Body>
 void query_tiles(Pool &pool, const Attention &a, Body &&body) {
     const int64_t tiles = ceil_div(a.tokens.seq, tile);
-    pool.each(a.tokens.batch * a.heads * tiles, [&](int64_t i, int32_t) {
+    pool.parallel_for(a.tokens.batch * a.heads * tiles, [&](int64_t i, int32_t) {
         const int64_t q0 = i % tiles * tile;
         body(i / tiles / a.heads, i / tiles % a.heads, q0, std::min(tile, a.tokens.seq - q0));
     });
@@ -66,7 +66,7 @@ void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dro
     const int64_t per_group = a.heads / a.groups;
     query_tiles(pool, a, [&](int64_t b, int64_t head, int64_t q0, int64_t rows) {
         const int64_t g = head / per_group, i = head % per_group;
-        const Seen seen(a.mask, q0, rows);
+        const VisibleKeys seen(a.mask, q0, rows);
         const Matrix from = square(a, m, b, head), keys = head_of(a, right, b, g, 0), to = head_of(a, out, b, g, i);
         for (int64_t c0 = 0; c0 < a.d; c0 += tile) {
             const int64_t n = std::min(tile, a.d - c0);
@@ -91,7 +91,7 @@ void over_keys(Pool &pool, const Attention &a, const void *m, const Dropout &dro
 void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &dropout, const Heads &right,
                   const Heads &out, float factor) {
     const int64_t per_group = a.heads / a.groups, tiles = ceil_div(a.tokens.seq, tile);
-    pool.each(a.tokens.batch * a.groups * tiles, [&](int64_t index, int32_t) {
+    pool.parallel_for(a.tokens.batch * a.groups * tiles, [&](int64_t index, int32_t) {
         const int64_t b = index / tiles / a.groups, g = index / tiles % a.groups, k0 = index % tiles * tile;
         const int64_t columns = std::min(tile, a.tokens.seq - k0);
         const Matrix to = head_of(a, out, b, g, 0);
@@ -101,7 +101,7 @@ void over_queries(Pool &pool, const Attention &a, const void *m, const Dropout &
             for (int64_t i = 0; i < per_group; ++i)
                 for (int64_t q0 = 0; q0 < a.tokens.seq; q0 += tile) {
                     const int64_t rows = std::min(tile, a.tokens.seq - q0), head = g * per_group + i;
-                    const Seen seen(a.mask, q0, rows);
+                    const VisibleKeys seen(a.mask, q0, rows);
                     if (seen.high <= k0 || seen.low >= k0 + columns) continue;
                     squares(a, square(a, m, b, head), b, head, q0, rows, k0, columns, dropout, p);
                     pack(head_of(a, right, b, g, i), q0, rows, rows, c0, n, tile_row, q.x, tile_row);
@@ -123,7 +123,7 @@ void over_channels(Pool &pool, const Attention &a, const Heads &left, const Head
     const int64_t per_group = a.heads / a.groups;
     query_tiles(pool, a, [&](int64_t b, int64_t head, int64_t q0, int64_t rows) {
         const int64_t g = head / per_group, i = head % per_group;
-        const Seen seen(a.mask, q0, rows);
+        const VisibleKeys seen(a.mask, q0, rows);
         const Matrix m = square(a, to, b, head), queries = head_of(a, left, b, g, i), keys = head_of(a, right, b, g, 0);
         for (int64_t k0 = 0; k0 < a.tokens.seq; k0 += tile) {
             const int64_t columns = std::min(tile, a.tokens.seq - k0);
@@ -147,7 +147,7 @@ void over_channels(Pool &pool, const Attention &a, const Heads &left, const Head
 template <class Body>
 void score_rows(Pool &pool, const Attention &a, Body &&body) {
     const int64_t seq = a.tokens.seq;
-    parts(pool, a.tokens.batch * a.heads * seq, seq, [&](int64_t begin, int64_t end, int32_t) {
+    parallel_ranges(pool, a.tokens.batch * a.heads * seq, seq, [&](int64_t begin, int64_t end, int32_t) {
         for (int64_t i = begin; i < end; ++i) body(i * seq, a.mask.first(i % seq), a.mask.last(i % seq));
     });
 }
@@ -164,25 +164,25 @@ void attn_scores(Pool &pool, const AttnScores &a) {
 
 void attn_softmax(Pool &pool, const AttnSoftmax &a) {
     score_rows(pool, a.shape, [&](int64_t row, int64_t first, int64_t last) {
-        float x[span], top = -INFINITY;
+        float x[max_span], top = -INFINITY;
         double total = 0.0;
         const auto load = [&](int64_t j0, int64_t n) {
             read(a.shape.dtype, a.scores, row + j0, n, x);
             for (int64_t j = 0; j < n; ++j) x[j] -= top;
             exps(x, n);
         };
-        for (int64_t j0 = first; j0 < last; j0 += span) {
-            const int64_t n = std::min(span, last - j0);
+        for (int64_t j0 = first; j0 < last; j0 += max_span) {
+            const int64_t n = std::min(max_span, last - j0);
             read(a.shape.dtype, a.scores, row + j0, n, x);
             for (int64_t j = 0; j < n; ++j) top = x[j] > top ? x[j] : top;
         }
-        for (int64_t j0 = first; j0 < last; j0 += span) {
-            load(j0, std::min(span, last - j0));
-            total += sum(x, std::min(span, last - j0));
+        for (int64_t j0 = first; j0 < last; j0 += max_span) {
+            load(j0, std::min(max_span, last - j0));
+            total += sum(x, std::min(max_span, last - j0));
         }
         const auto inverse = static_cast<float>(1.0 / total);
-        for (int64_t j0 = first; j0 < last; j0 += span) {
-            const int64_t n = std::min(span, last - j0);
+        for (int64_t j0 = first; j0 < last; j0 += max_span) {
+            const int64_t n = std::min(max_span, last - j0);
             load(j0, n);
             for (int64_t j = 0; j < n; ++j) x[j] *= inverse;
             write(a.shape.dtype, a.probabilities, row + j0, n, x);
@@ -205,19 +205,19 @@ void attn_context_backward(Pool &pool, const AttnContextBackward &a) {
 void attn_softmax_backward(Pool &pool, const AttnSoftmaxBackward &a) {
     const DType type = a.shape.dtype;
     score_rows(pool, a.shape, [&](int64_t row, int64_t first, int64_t last) {
-        float p[span], dp[span];
+        float p[max_span], dp[max_span];
         double along = 0.0;
         const auto load = [&](int64_t j0, int64_t n) {
             read(type, a.probabilities, row + j0, n, p);
             read(type, a.dprobabilities, row + j0, n, dp);
         };
-        for (int64_t j0 = first; j0 < last; j0 += span) {
-            load(j0, std::min(span, last - j0));
-            along += dot(p, dp, std::min(span, last - j0));
+        for (int64_t j0 = first; j0 < last; j0 += max_span) {
+            load(j0, std::min(max_span, last - j0));
+            along += dot(p, dp, std::min(max_span, last - j0));
         }
         const auto d = static_cast<float>(along);
-        for (int64_t j0 = first; j0 < last; j0 += span) {
-            const int64_t n = std::min(span, last - j0);
+        for (int64_t j0 = first; j0 < last; j0 += max_span) {
+            const int64_t n = std::min(max_span, last - j0);
             load(j0, n);
             for (int64_t j = 0; j < n; ++j) dp[j] = p[j] * (dp[j] - d);
             write(type, a.dscores, row + j0, n, dp);

@@ -10,7 +10,8 @@
 
 namespace mdlm {
 
-struct Choice {
+// A policy of one layer with what it needs and costs.
+struct MeasuredPolicy {
     LayerPolicy policy;
     int64_t saved = 0, host = 0;        // bytes of the frame, and of the staging slot
     int64_t forward = 0, backward = 0;  // frame and slab; forward alone of what it leaves out of the frame
@@ -19,16 +20,16 @@ struct Choice {
     int64_t needs() const { return forward > backward ? forward : backward; }
 };
 
-class Chooser {
+class PolicyEnumerator {
 public:
-    Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits, const DeviceTable &table,
-            Cancellation *cancellation = nullptr);
+    PolicyEnumerator(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits,
+                     const DeviceTable &table, Cancellation *cancellation = nullptr);
 
     // By `key`; where the policy does not save the input, it is not in the frame. The schedule is made anew each time.
-    Choice measure(const LayerPolicy &policy, const LayoutKey &key) const;
+    MeasuredPolicy measure(const LayerPolicy &policy, const LayoutKey &key) const;
     // Keep or replay for every tensor, input kept: the Pareto set in saved bytes, needed bytes and time, saved bytes
     // rising.
-    std::vector<Choice> pareto(const LayoutKey &key) const;
+    std::vector<MeasuredPolicy> pareto(const LayoutKey &key) const;
     // Replays everything, input kept.
     LayerPolicy input_only() const;
     // A forward that saves nothing: bytes of its slab, and its time.
@@ -37,7 +38,7 @@ public:
     int64_t backward_ns() const { return backward_ns_; }
 
 private:
-    struct Set {                      // of kept main buffers, with what is known before it is laid out
+    struct KeptSet {                  // of kept main buffers, with what is known before it is laid out
         uint64_t kept = 0, held = 0;  // held: with statistics, what is needed of it
         int64_t saved = 0, extra_ns = 0;
         bool x_in_frame = false;

@@ -3,8 +3,8 @@
 #include <initializer_list>
 #include <utility>
 
-#include "device/cpu/cut.hpp"
 #include "device/cpu/matmul.hpp"
+#include "device/cpu/tiling.hpp"
 #include "doctest/doctest.h"
 
 using namespace mdlm::cpu;
@@ -15,8 +15,8 @@ constexpr std::pair<int64_t, int64_t> products[] = {{1, 1},       {17, 40},     
                                                     {2048, 1024}, {2048, 3072}, {2048, 6144},   {3072, 1024},
                                                     {4096, 1536}, {769, 513},   {16384, 16384}, {1, 100000}};
 
-double idle(int64_t m, int64_t n, const Cut &cut, int32_t workers) {
-    return static_cast<double>(done_after(m, n, cut, workers)) * workers /
+double idle(int64_t m, int64_t n, const Tiling &tiling, int32_t workers) {
+    return static_cast<double>(done_after(m, n, tiling, workers)) * workers /
                (static_cast<double>(m) * static_cast<double>(n)) -
            1.0;
 }
@@ -26,12 +26,12 @@ double idle(int64_t m, int64_t n, const Cut &cut, int32_t workers) {
 TEST_CASE("a tile is never larger than our own product takes, nor than the product") {
     for (const auto &[m, n] : products)
         for (const int32_t workers : {1, 2, 3, 7, 64, 256}) {
-            const Cut cut = cut_for(m, n, workers);
-            INFO(m << " x " << n << ", " << workers << " workers: " << cut.rows << " x " << cut.columns);
-            CHECK(cut.rows >= 1);
-            CHECK(cut.columns >= 1);
-            CHECK(cut.rows <= (m < own_rows ? m : own_rows));
-            CHECK(cut.columns <= (n < own_columns ? n : own_columns));
+            const Tiling tiling = tiling_for(m, n, workers);
+            INFO(m << " x " << n << ", " << workers << " workers: " << tiling.rows << " x " << tiling.columns);
+            CHECK(tiling.rows >= 1);
+            CHECK(tiling.columns >= 1);
+            CHECK(tiling.rows <= (m < own_rows ? m : own_rows));
+            CHECK(tiling.columns <= (n < own_columns ? n : own_columns));
         }
 }
 
@@ -41,20 +41,20 @@ TEST_CASE("the busiest worker's share of a large product is nearly even") {
     for (const auto &[m, n] : products) {
         if (m * n < 1024 * 1024) continue;
         for (const int32_t workers : {1, 2, 3, 4, 6, 8}) {
-            const Cut cut = cut_for(m, n, workers);
-            INFO(m << " x " << n << ", " << workers << " workers: " << cut.rows << " x " << cut.columns);
+            const Tiling tiling = tiling_for(m, n, workers);
+            INFO(m << " x " << n << ", " << workers << " workers: " << tiling.rows << " x " << tiling.columns);
             // Packing alone is 5 % with the largest tile; 1 row has no more to share it.
-            CHECK(idle(m, n, cut, workers) < (m == 1 ? 20.0 : 0.2));
+            CHECK(idle(m, n, tiling, workers) < (m == 1 ? 20.0 : 0.2));
         }
     }
 }
 
 TEST_CASE("small products are not cut into crumbs, yet every worker gets one") {
-    const auto tiles = [](int64_t m, int64_t n, const Cut &cut) {
-        return ((m + cut.rows - 1) / cut.rows) * ((n + cut.columns - 1) / cut.columns);
+    const auto tiles = [](int64_t m, int64_t n, const Tiling &tiling) {
+        return ((m + tiling.rows - 1) / tiling.rows) * ((n + tiling.columns - 1) / tiling.columns);
     };
-    CHECK(tiles(17, 40, cut_for(17, 40, 64)) == 1);
-    CHECK(tiles(128, 256, cut_for(128, 256, 2)) == 2);
-    CHECK(tiles(1024, 1024, cut_for(1024, 1024, 2)) >= 8);
-    CHECK(tiles(1024, 1024, cut_for(1024, 1024, 64)) >= 64);
+    CHECK(tiles(17, 40, tiling_for(17, 40, 64)) == 1);
+    CHECK(tiles(128, 256, tiling_for(128, 256, 2)) == 2);
+    CHECK(tiles(1024, 1024, tiling_for(1024, 1024, 2)) >= 8);
+    CHECK(tiles(1024, 1024, tiling_for(1024, 1024, 64)) >= 64);
 }

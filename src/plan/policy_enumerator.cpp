@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/choices.hpp"
+#include "plan/policy_enumerator.hpp"
 
 #include <algorithm>
 
@@ -20,8 +20,8 @@ void each_bit(uint64_t bits, F &&f) {
 
 }  // namespace
 
-Chooser::Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits,
-                 const DeviceTable &table, Cancellation *cancellation)
+PolicyEnumerator::PolicyEnumerator(std::shared_ptr<const Differentiated> layer, Extent bound, const Traits &traits,
+                                   const DeviceTable &table, Cancellation *cancellation)
     : layer_(std::move(layer)), bound_(bound), traits_(traits), table_(table), cancellation_(cancellation) {
     const Program &p = *layer_->program;
     if (p.buffers.size() > 64)
@@ -66,7 +66,7 @@ Chooser::Chooser(std::shared_ptr<const Differentiated> layer, Extent bound, cons
 }
 
 // All that stays in the frame with these main buffers: their statistics, too.
-uint64_t Chooser::saved_by(uint64_t kept) const {
+uint64_t PolicyEnumerator::saved_by(uint64_t kept) const {
     const Program &p = *layer_->program;
     uint64_t saved = with_input_;
     for (size_t i = 0; i < p.buffers.size(); ++i)
@@ -75,7 +75,7 @@ uint64_t Chooser::saved_by(uint64_t kept) const {
 }
 
 // What backward and its replay read.
-uint64_t Chooser::needed(uint64_t saved) const {
+uint64_t PolicyEnumerator::needed(uint64_t saved) const {
     uint64_t need = reads_;
     for (size_t i = in_.size(); i-- > 0;)
         if ((out_[i] & need & ~saved) != 0) need |= in_[i];
@@ -84,7 +84,7 @@ uint64_t Chooser::needed(uint64_t saved) const {
 
 // Bytes alive at any step of backward, as Scheduler orders them. What may be made in place counts from the next step
 // on.
-int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const {
+int64_t PolicyEnumerator::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const {
     const Program &p = *layer_->program;
     const auto forward_buffers = static_cast<BufferId>(p.buffers.size());
     birth_.assign(layer_->buffers.size(), -1), death_.assign(layer_->buffers.size(), -1);
@@ -131,19 +131,19 @@ int64_t Chooser::needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_
     return most;
 }
 
-LayerPolicy Chooser::input_only() const {
+LayerPolicy PolicyEnumerator::input_only() const {
     LayerPolicy policy(layer_->program->buffers.size(), Storage::replay);
     policy[layer_->program->input] = Storage::keep;
     return policy;
 }
 
-Choice Chooser::measure(const LayerPolicy &policy, const LayoutKey &wanted) const {
+MeasuredPolicy PolicyEnumerator::measure(const LayerPolicy &policy, const LayoutKey &wanted) const {
     poll(cancellation_, choosing);
     const Schedule s = make_schedule(layer_, policy, true, bound_, traits_);
     LayoutKey key = wanted;
     if (!s.saves_input) key.x_in_frame = key.x_staged = false, key.shard_bytes = 0;
     const Layout l = make_layout(s, key);
-    Choice c;
+    MeasuredPolicy c;
     c.policy = policy;
     c.saved = l.frame_bytes, c.host = l.staged_bytes;
     c.forward = add(l.frame_bytes, l.forward_slab), c.backward = add(l.frame_bytes, l.backward_slab);
@@ -152,12 +152,12 @@ Choice Chooser::measure(const LayerPolicy &policy, const LayoutKey &wanted) cons
     return c;
 }
 
-std::vector<Choice> Chooser::pareto(const LayoutKey &key) const {
+std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key) const {
     const Program &p = *layer_->program;
-    std::vector<Set> sets;
+    std::vector<KeptSet> sets;
     for (uint64_t choice = 0; choice < uint64_t{1} << candidates_.size(); ++choice) {
         poll(cancellation_, choosing);
-        Set s;
+        KeptSet s;
         for (size_t i = 0; i < candidates_.size(); ++i)
             if ((choice >> i & 1) != 0) s.kept |= bit(candidates_[i]);
         const uint64_t saved = saved_by(s.kept), need = needed(saved);
@@ -173,17 +173,17 @@ std::vector<Choice> Chooser::pareto(const LayoutKey &key) const {
         s.held = saved & need, s.x_in_frame = x;
         sets.push_back(s);
     }
-    std::sort(sets.begin(), sets.end(), [](const Set &a, const Set &b) {
+    std::sort(sets.begin(), sets.end(), [](const KeptSet &a, const KeptSet &b) {
         return a.saved != b.saved         ? a.saved < b.saved
                : a.extra_ns != b.extra_ns ? a.extra_ns < b.extra_ns
                                           : a.kept < b.kept;
     });
-    std::vector<Choice> found;
-    for (const Set &s : sets) {
+    std::vector<MeasuredPolicy> found;
+    for (const KeptSet &s : sets) {
         poll(cancellation_, choosing);
         // Of those that save no more and cost no more, the one that needs least.
         int64_t rival = INT64_MAX;
-        for (const Choice &c : found)
+        for (const MeasuredPolicy &c : found)
             if (c.saved <= s.saved && c.extra_ns <= s.extra_ns) rival = std::min(rival, c.needs());
         if (rival <= s.saved || (rival != INT64_MAX && rival <= needed_at_least(s.held, s.saved, s.x_in_frame)))
             continue;
@@ -192,12 +192,12 @@ std::vector<Choice> Chooser::pareto(const LayoutKey &key) const {
         found.push_back(measure(policy, key));
     }
     keep_pareto(
-        found, [](const Choice &c) { return c.saved; }, [](const Choice &c) { return c.needs(); },
-        [](const Choice &c) { return c.extra_ns; });
+        found, [](const MeasuredPolicy &c) { return c.saved; }, [](const MeasuredPolicy &c) { return c.needs(); },
+        [](const MeasuredPolicy &c) { return c.extra_ns; });
     return found;
 }
 
-int64_t Chooser::passing_bytes(const LayoutKey &key) const {
+int64_t PolicyEnumerator::passing_bytes(const LayoutKey &key) const {
     return make_layout(make_schedule(layer_, {}, false, bound_, traits_), key).forward_slab;
 }
 

@@ -2,10 +2,10 @@
 #include "device/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "device/cpu/attention_edges.cpp"
+#define HWY_TARGET_INCLUDE "device/cpu/masked_products.cpp"
 #include "hwy/foreach_target.h"
 
-#include "device/cpu/attention_edges.hpp"
+#include "device/cpu/masked_products.hpp"
 #include "device/cpu/vector-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,10 +40,10 @@ bool all_finite(const float *b, int64_t rows, int64_t n, int64_t b_row) {
 // c[n] = the sum over p in [begin, end) of a[p * a_k] b[p, n], or += it.
 void sum_row(int64_t begin, int64_t end, const float *a, int64_t a_k, const float *b, int64_t b_row, int64_t n,
              float *c, bool add) {
-    for (int64_t c0 = 0; c0 < n; c0 += span) {
-        const int64_t count = std::min(span, n - c0);
-        float sums[product_m * span];  // the product makes that many rows, here of one
-        product(1, count, end - begin, a + begin * a_k, 0, a_k, b + begin * b_row + c0, b_row, sums, span, false);
+    for (int64_t c0 = 0; c0 < n; c0 += max_span) {
+        const int64_t count = std::min(max_span, n - c0);
+        float sums[product_m * max_span];  // the product makes that many rows, here of one
+        product(1, count, end - begin, a + begin * a_k, 0, a_k, b + begin * b_row + c0, b_row, sums, max_span, false);
         for (int64_t i = 0; i < count; ++i) c[c0 + i] = add ? c[c0 + i] + sums[i] : sums[i];
     }
 }

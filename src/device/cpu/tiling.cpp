@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/cpu/cut.hpp"
+#include "device/cpu/tiling.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -26,12 +26,12 @@ int64_t part(int64_t size, int64_t count, int64_t step) {
 
 }  // namespace
 
-int64_t done_after(int64_t m, int64_t n, const Cut &cut, int32_t workers) {
+int64_t done_after(int64_t m, int64_t n, const Tiling &tiling, int32_t workers) {
     // A heap whose first is the worker that is free first.
     std::vector<int64_t> busy(static_cast<size_t>(workers), 0);
-    for (int64_t i = 0; i < m; i += cut.rows)
-        for (int64_t j = 0; j < n; j += cut.columns) {
-            const int64_t rows = std::min(cut.rows, m - i), columns = std::min(cut.columns, n - j);
+    for (int64_t i = 0; i < m; i += tiling.rows)
+        for (int64_t j = 0; j < n; j += tiling.columns) {
+            const int64_t rows = std::min(tiling.rows, m - i), columns = std::min(tiling.columns, n - j);
             std::pop_heap(busy.begin(), busy.end(), std::greater<>());
             busy.back() += rows * columns + packing * (rows + columns);
             std::push_heap(busy.begin(), busy.end(), std::greater<>());
@@ -39,22 +39,22 @@ int64_t done_after(int64_t m, int64_t n, const Cut &cut, int32_t workers) {
     return *std::max_element(busy.begin(), busy.end());
 }
 
-Cut cut_for(int64_t m, int64_t n, int32_t workers) {
+Tiling tiling_for(int64_t m, int64_t n, int32_t workers) {
     const int64_t least_down = ceil_div(m, own_rows), least_across = ceil_div(n, own_columns);
     const int64_t most_down = ceil_div(m, least_rows), most_across = ceil_div(n, least_columns);
     const int64_t many = std::clamp<int64_t>(m * n / small, workers, tiles_a_worker * workers);
     const int64_t wanted = workers == 1 ? 1 : std::min(many, most_down * most_across);
     const int64_t limit = 2 * std::max(wanted, least_down * least_across);
-    Cut best{part(m, least_down, product_m), part(n, least_across, product_n)};
+    Tiling best{part(m, least_down, product_m), part(n, least_across, product_n)};
     int64_t first = -1;
     for (int64_t down = least_down; down <= most_down && down * least_across <= limit; ++down)
         for (int64_t across = std::max(least_across, ceil_div(wanted, down));
              across <= most_across && down * across <= limit; ++across) {
-            const Cut cut{part(m, down, product_m), part(n, across, product_n)};
-            const int64_t done = done_after(m, n, cut, workers);
+            const Tiling tiling{part(m, down, product_m), part(n, across, product_n)};
+            const int64_t done = done_after(m, n, tiling, workers);
             if (first >= 0 && done >= first) continue;
             first = done;
-            best = cut;
+            best = tiling;
         }
     return best;
 }
