@@ -34,6 +34,7 @@ public:
     }
     int32_t rank() const override { return t_.rank; }
     int32_t size() const override { return t_.size; }
+    mdlm_memory_space memory_space() const override { return t_.memory_space; }
 
 protected:
     void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
