@@ -195,7 +195,7 @@ mdlm_status mdlm_count_objects(mdlm_object_counts *counts) {
         c.blocks = Counted<mdlm_block>::alive();
         c.tapes = Counted<mdlm_tape>::alive();
         c.plans = Counted<mdlm_plan>::alive();
-        c.comms = Counted<mdlm_comm>::alive();
+        c.comms = Counted<Comm>::alive();
         give(counts, c, "counts");
     });
 }

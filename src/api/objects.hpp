@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the opaque types of mdlm.h are.
 #pragma once
-#include "api/counted.hpp"
 #include "api/handle.hpp"
+#include "base/counted.hpp"
 #include "block/block.hpp"
 #include "plan/plan.hpp"
 
@@ -10,7 +10,6 @@
 struct mdlm_comm {
     explicit mdlm_comm(std::shared_ptr<mdlm::Comm> comm) : comm(std::move(comm)) {}
     std::shared_ptr<mdlm::Comm> comm;
-    mdlm::Counted<mdlm_comm> counted;
 };
 
 struct mdlm_context final : mdlm::Handle {

@@ -48,6 +48,10 @@ void Group::abort() noexcept {
 }
 
 void Group::gather_host(const void *mine, void *to, int64_t count, DType dtype, const Timeout &timeout) {
+    if (size_ == 1) {
+        std::memcpy(to, mine, static_cast<size_t>(count * size_of(dtype)));
+        return;
+    }
     if (staging_ != nullptr) return gather_staged(mine, to, count * size_of(dtype), dtype, timeout);
     if (host_comm_ == nullptr) return comm_->all_gather(mine, to, count, dtype, timeout);
     try {

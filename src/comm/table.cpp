@@ -2,6 +2,7 @@
 // The caller's communicator: a table of functions.
 #include <cstdio>
 
+#include "base/counted.hpp"
 #include "base/float_environment.hpp"
 #include "base/status.hpp"
 #include "comm/comm.hpp"
@@ -83,6 +84,7 @@ private:
     }
 
     mdlm_comm_table t_;
+    Counted<Comm> counted_;
 };
 
 }  // namespace
