@@ -139,20 +139,20 @@ void Block::set_documents(Tape &tape, const int32_t *offsets, int64_t count) {
     tape.offsets.count = count;
 }
 
-Frame Block::frame(Reservation &r, const RunState &state, const Tape *tape) const {
-    Frame f;
-    f.arena = r.arena.get();
-    f.state = state;
-    if (r.rotary.get() != nullptr) f.state.cos = r.rotary.get(), f.state.sin = r.rotary.get() + r.rotary.bytes() / 2;
-    f.params = &params_;
-    f.layer_offset = config_.layer_offset;
+RunBindings Block::bindings(Reservation &r, const RunState &state, const Tape *tape) const {
+    RunBindings b;
+    b.arena = r.arena.get();
+    b.state = state;
+    if (r.rotary.get() != nullptr) b.state.cos = r.rotary.get(), b.state.sin = r.rotary.get() + r.rotary.bytes() / 2;
+    b.params = &params_;
+    b.layer_offset = config_.layer_offset;
     const bool apart = r.plan->input.share_scratch;
-    if (apart) f.shared = engine_.shared_scratch.get();
+    if (apart) b.shared = engine_.shared_scratch.get();
     if (tape != nullptr) {
-        f.stack = (apart ? 0 : r.plan->fixed_bytes) + tape->index * r.plan->stack_bytes;
-        f.host = r.host.get() + tape->index * r.plan->host_bytes;
+        b.stack = (apart ? 0 : r.plan->fixed_bytes) + tape->index * r.plan->stack_bytes;
+        b.host = r.host.get() + tape->index * r.plan->host_bytes;
     }
-    return f;
+    return b;
 }
 
 void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y) {
@@ -191,11 +191,11 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
     });
 
     Reservation &r = *reservation_;
-    Frame f = frame(r, state, tape);
-    f.x = x, f.y = y;
+    RunBindings b = bindings(r, state, tape);
+    b.x = x, b.y = y;
     Counts counts;
     engine_.group.run([&] {
-        Runner runner(engine_, *r.plan, f, counts);
+        Runner runner(engine_, *r.plan, b, counts);
         for (const PlanEntry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
     });
     ++forwards_;
@@ -244,19 +244,19 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
     });
 
     Reservation &r = *reservation_;
-    Frame f = frame(r, tape->state, tape);
-    f.state.accumulate = options.overwrite_grads == 0;
-    f.x = tape->x, f.dy = dy, f.dx = dx;
+    RunBindings b = bindings(r, tape->state, tape);
+    b.state.accumulate = options.overwrite_grads == 0;
+    b.x = tape->x, b.dy = dy, b.dx = dx;
     tape->full = false;
     --r.in_flight;
     params_.grads_dirty = true;
-    engine_.group.run([&] { run_backward(r, *tape, f, options); });
+    engine_.group.run([&] { run_backward(r, *tape, b, options); });
     params_.grads_dirty = false;
     engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(tape->counts.high_water_bytes));
 }
 
-void Block::run_backward(Reservation &r, Tape &tape, Frame &f, const mdlm_backward_options &options) {
-    Runner runner(engine_, *r.plan, f, tape.counts);
+void Block::run_backward(Reservation &r, Tape &tape, RunBindings &b, const mdlm_backward_options &options) {
+    Runner runner(engine_, *r.plan, b, tape.counts);
     for (const PlanEntry &e : r.plan->backward) {
         runner.run(e);
         if (e.kind != PlanEntry::Kind::backward || options.grad_ready == nullptr) continue;

@@ -82,7 +82,7 @@ private:
     int64_t split() const { return config_.sequence_parallel ? config_.tensor_model_parallel_size : 1; }
     void none_in_flight(const char *what) const;
     void prepare_shape(Reservation &r, Extent extent);
-    Frame frame(Reservation &r, const RunState &state, const Tape *tape) const;
+    RunBindings bindings(Reservation &r, const RunState &state, const Tape *tape) const;
     void release();
     std::unique_ptr<Reservation> prepare_reservation(const mdlm_shape &shape, const Policies *policies);
     std::array<std::vector<Group::Text>, 3> what_runs(const Reservation &reservation) const;
@@ -90,7 +90,7 @@ private:
     using Find = Params::Elements (*)(const void *find, Statement &statement);
     void gather(const char *call, int64_t index, Find find, const void *with, mdlm_dtype dtype, void *host,
                 size_t bytes);
-    void run_backward(Reservation &r, Tape &tape, Frame &frame, const mdlm_backward_options &options);
+    void run_backward(Reservation &r, Tape &tape, RunBindings &bindings, const mdlm_backward_options &options);
 
     Engine &engine_;
     Config config_;

@@ -26,7 +26,7 @@ mdlm_work work_of(const Cost &cost) {
 
 }  // namespace
 
-void Runner::tell(mdlm_op_event event, Clock::time_point begin) const {
+void Runner::notify(mdlm_op_event event, Clock::time_point begin) const {
     event.struct_size = sizeof event;
     event.begin_ns = nanoseconds(begin);
     event.end_ns = nanoseconds(Clock::now());
@@ -38,7 +38,7 @@ void Runner::tell(mdlm_op_event event, Clock::time_point begin) const {
 void Runner::may_be_cancelled(const char *op, int64_t item) {
     if (!engine_.cancellation.possible()) return;
     if (!std::exchange(asked_, false) && engine_.cancellation.ask())
-        engine_.cancellation.end("before %s of layer %lld", op, static_cast<long long>(f_.layer_offset + item));
+        engine_.cancellation.end("before %s of layer %lld", op, static_cast<long long>(b_.layer_offset + item));
 }
 
 // Runs what the plan moves, and tells of it.
@@ -51,20 +51,20 @@ void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t byt
     mdlm_op_event event{};
     event.op = op;
     event.tensor = e.schedule->layer->program->buffers[e.schedule->values[v].buffer].name.c_str();
-    event.layer = f_.layer_offset + e.item;
+    event.layer = b_.layer_offset + e.item;
     event.phase = e.kind == PlanEntry::Kind::from_host || e.kind == PlanEntry::Kind::gather_input ? MDLM_PHASE_BACKWARD
                                                                                                   : MDLM_PHASE_FORWARD;
     event.work = MDLM_WORK_TRANSFER;
     event.bytes = static_cast<uint64_t>(2 * bytes);
-    tell(event, begin);
+    notify(event, begin);
 }
 
 char *Runner::address(const Place &p) const {
     switch (p.kind) {
-    case Place::Kind::fixed: return (f_.shared != nullptr ? f_.shared : f_.arena) + p.offset;
-    case Place::Kind::stack: return f_.arena + f_.stack + p.offset;
+    case Place::Kind::fixed: return (b_.shared != nullptr ? b_.shared : b_.arena) + p.offset;
+    case Place::Kind::stack: return b_.arena + b_.stack + p.offset;
     case Place::Kind::slab:
-        return (f_.shared != nullptr ? f_.shared + plan_.fixed_bytes : f_.arena + plan_.slab_origin) + p.offset;
+        return (b_.shared != nullptr ? b_.shared + plan_.fixed_bytes : b_.arena + plan_.slab_origin) + p.offset;
     default: return nullptr;
     }
 }
@@ -74,10 +74,10 @@ char *Runner::address(const PlanEntry &e, int32_t v) const {
         return p.kind == Place::Kind::caller ? static_cast<char *>(const_cast<void *>(callers)) : address(p);
     };
     switch (e.schedule->values[v].home) {
-    case Home::x: return placed(e.x, f_.x);
-    case Home::y: return placed(e.y, f_.y);
-    case Home::dy: return placed(e.dy, f_.dy);
-    case Home::dx: return placed(e.dx, f_.dx);
+    case Home::x: return placed(e.x, b_.x);
+    case Home::y: return placed(e.y, b_.y);
+    case Home::dy: return placed(e.dy, b_.dy);
+    case Home::dx: return placed(e.dx, b_.dx);
     case Home::frame:
     case Home::scratch:
     case Home::staged: break;
@@ -92,7 +92,7 @@ char *Runner::address(const PlanEntry &e, int32_t v) const {
 int64_t Runner::bytes_of(const PlanEntry &e, int32_t v) const {
     const BufferId b = e.schedule->values[v].buffer;
     return b == no_buffer ? e.schedule->values[v].bytes
-                          : rounded(e.schedule->layer->buffers[b].bytes(f_.state.extent()));
+                          : rounded(e.schedule->layer->buffers[b].bytes(b_.state.extent()));
 }
 
 void Runner::touch(const char *at, int64_t bytes) {
@@ -101,23 +101,23 @@ void Runner::touch(const char *at, int64_t bytes) {
         counts_.high_water_bytes =
             std::max(counts_.high_water_bytes, static_cast<uint64_t>(below + (at - begin) + bytes));
     };
-    used(f_.arena, plan_.own_bytes(), 0);
-    if (f_.shared != nullptr) used(f_.shared, plan_.shared_bytes(), plan_.own_bytes());
+    used(b_.arena, plan_.own_bytes(), 0);
+    if (b_.shared != nullptr) used(b_.shared, plan_.shared_bytes(), plan_.own_bytes());
 }
 
 void Runner::run(const PlanEntry &e) {
     switch (e.kind) {
     case PlanEntry::Kind::copy_input: {
-        const int64_t bytes = input_of(e).bytes(f_.state.extent());
+        const int64_t bytes = input_of(e).bytes(b_.state.extent());
         return observed(e, "copy_input", e.schedule->x, bytes,
-                        [&] { engine_.device->copy(address(e.x), f_.x, static_cast<size_t>(bytes)); });
+                        [&] { engine_.device->copy(address(e.x), b_.x, static_cast<size_t>(bytes)); });
     }
     case PlanEntry::Kind::to_host: return transfer(e, true);
     case PlanEntry::Kind::from_host: return transfer(e, false);
     case PlanEntry::Kind::shard_input:
     case PlanEntry::Kind::gather_input: {
         const Buffer &x = input_of(e);
-        const int64_t t = engine_.group.size(), bytes = x.bytes(f_.state.extent());
+        const int64_t t = engine_.group.size(), bytes = x.bytes(b_.state.extent());
         const int64_t share = ceil_div(bytes / size_of(x.dtype), t) * size_of(x.dtype),
                       begin = share * engine_.group.rank();
         char *frame = address(e.frame);
@@ -143,10 +143,10 @@ void Runner::run(const PlanEntry &e) {
 }
 
 void Runner::run_ops(const PlanEntry &e) {
-    f_.state.layer = static_cast<uint32_t>(f_.layer_offset + e.item);
-    f_.state.params = f_.params->data_of(e.item);
-    f_.state.grads = f_.params->grads_of(e.item);
-    const Extent extent = f_.state.extent();
+    b_.state.layer = static_cast<uint32_t>(b_.layer_offset + e.item);
+    b_.state.params = b_.params->data_of(e.item);
+    b_.state.grads = b_.params->grads_of(e.item);
+    const Extent extent = b_.state.extent();
     std::array<void *, most_operands> in{}, out{};
     for (const ScheduledOp &s : e.kind == PlanEntry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
         const Op &op = e.schedule->op(s);
@@ -166,14 +166,14 @@ void Runner::run_ops(const PlanEntry &e) {
         void *workspace = s.workspace < 0 ? nullptr : address(e, s.workspace);
         if (workspace != nullptr) touch(static_cast<char *>(workspace), bytes_of(e, s.workspace));
         const Clock::time_point begin = observer_.call != nullptr ? Clock::now() : Clock::time_point{};
-        op.run({*engine_.device, engine_.group, f_.state, in.data(), out.data(), workspace});
+        op.run({*engine_.device, engine_.group, b_.state, in.data(), out.data(), workspace});
         const Cost cost = op.cost(extent);
         count(cost, s.replay || e.replay, s.backward);
         if (observer_.call != nullptr) {
             mdlm_op_event event{};
             event.op = op.name();
             event.tensor = e.schedule->layer->tensor(s.op, s.backward).c_str();
-            event.layer = f_.layer_offset + e.item;
+            event.layer = b_.layer_offset + e.item;
             event.phase = s.replay || e.replay ? MDLM_PHASE_REPLAY
                           : s.backward         ? MDLM_PHASE_BACKWARD
                                                : MDLM_PHASE_FORWARD;
@@ -182,7 +182,7 @@ void Runner::run_ops(const PlanEntry &e) {
                 event.m = cost.flops / (2 * cost.n * cost.k), event.n = cost.n, event.k = cost.k;
             event.flops = static_cast<uint64_t>(cost.flops);
             event.bytes = static_cast<uint64_t>(cost.bytes);
-            tell(event, begin);
+            notify(event, begin);
         }
     }
 }
@@ -221,8 +221,8 @@ void Runner::transfer(const PlanEntry &e, bool to_host) {
         const ValuePlace &place = e.layout->places[v];
         if (place.where != ValuePlace::Where::staged) return;
         const auto bytes =
-            static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[v].buffer].bytes(f_.state.extent()));
-        char *device = address(e.staging) + place.offset, *host = f_.host + e.host + place.offset;
+            static_cast<size_t>(e.schedule->layer->buffers[e.schedule->values[v].buffer].bytes(b_.state.extent()));
+        char *device = address(e.staging) + place.offset, *host = b_.host + e.host + place.offset;
         touch(device, rounded(static_cast<int64_t>(bytes)));
         observed(e, to_host ? "to_host" : "from_host", v, static_cast<int64_t>(bytes), [&] {
             to_host ? engine_.device->copy(host, device, bytes) : engine_.device->copy(device, host, bytes);

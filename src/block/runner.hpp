@@ -18,8 +18,8 @@ struct Counts {
              gradient_collective_bytes = 0;
 };
 
-// Everything outside the plan that one forward or backward works on.
-struct Frame {
+// What the places of a plan are bound to while one forward or backward runs, and all else that it works on.
+struct RunBindings {
     char *arena = nullptr;
     int64_t stack = 0;        // offset of the tape's stack in the arena
     char *shared = nullptr;   // where slots and slab lie, when not in the arena
@@ -35,8 +35,8 @@ struct Frame {
 
 class Runner {
 public:
-    Runner(Engine &engine, const BlockPlan &plan, Frame &frame, Counts &counts)
-        : engine_(engine), observer_(engine.observer), plan_(plan), f_(frame), counts_(counts),
+    Runner(Engine &engine, const BlockPlan &plan, RunBindings &bindings, Counts &counts)
+        : engine_(engine), observer_(engine.observer), plan_(plan), b_(bindings), counts_(counts),
           asked_(engine.group.size() == 1) {}
     void run(const PlanEntry &entry);
 
@@ -53,12 +53,12 @@ private:
     void may_be_cancelled(const char *op, int64_t item);
     template <class F>
     void observed(const PlanEntry &entry, const char *op, int32_t value, int64_t bytes, F &&move);
-    void tell(mdlm_op_event event, std::chrono::steady_clock::time_point begin) const;
+    void notify(mdlm_op_event event, std::chrono::steady_clock::time_point begin) const;
 
     Engine &engine_;
     const Observer observer_;
     const BlockPlan &plan_;
-    Frame &f_;
+    RunBindings &b_;
     Counts &counts_;
     bool asked_;  // just now: when the call began, if there was nobody to wait for since
 };

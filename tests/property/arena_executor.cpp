@@ -194,7 +194,7 @@ private:
 
     void run(const Line &line) {
         const Event &e = world_.draw().events[line.event];
-        mdlm::Frame f;
+        mdlm::RunBindings f;
         f.arena = arena_;
         if (apart()) f.shared = arena_ + shared();
         if (e.kind == Event::Kind::evaluate) {
