@@ -30,16 +30,16 @@ Group::Group(std::shared_ptr<Comm> comm, std::shared_ptr<Comm> host_comm, std::u
         fail(MDLM_ERROR_STATE, "%s: rank %lld of %lld is in use by another context: expected one context at a time",
              name, (long long)rank_, (long long)size_);
     };
-    if (!comm_->take()) in_use("desc.comm");
-    if (host_comm_ != nullptr && !host_comm_->take()) {
-        comm_->give();
+    if (!comm_->acquire()) in_use("desc.comm");
+    if (host_comm_ != nullptr && !host_comm_->acquire()) {
+        comm_->release();
         in_use("desc.host_comm");
     }
 }
 
 Group::~Group() {
-    comm_->give();
-    if (host_comm_ != nullptr) host_comm_->give();
+    comm_->release();
+    if (host_comm_ != nullptr) host_comm_->release();
 }
 
 void Group::abort() noexcept {

@@ -253,7 +253,7 @@ TEST_CASE("a device that needs more says so and is given it") {
     block.params().init(*engine.device, 42);
     CHECK(block.io(rig.batch).alignment == 16);
     const auto off = [](Buffer &b, size_t bytes) { return static_cast<void *>(static_cast<char *>(b.get()) + bytes); };
-    mdlm::Tape &tape = block.take_tape();
+    mdlm::Tape &tape = block.acquire_tape();
     for (const size_t bytes : {4, 8, 12}) {
         CHECK_THROWS_WITH_AS(block.forward(&rig.batch, off(rig.x, bytes), nullptr, rig.y.get()),
                              doctest::Contains("aligned to 16"), mdlm::Error);
@@ -266,7 +266,7 @@ TEST_CASE("a device that needs more says so and is given it") {
                              doctest::Contains("dx = "), mdlm::Error);
         block.backward(&tape, nullptr, rig.dy.get(), rig.dx.get());
     }
-    block.give_tape(tape);
+    block.release_tape(tape);
 }
 
 TEST_CASE("collectives for the caller's own data: aligned as an element is") {
