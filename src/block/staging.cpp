@@ -7,18 +7,21 @@ namespace {
 class DeviceStaging final : public Staging {
 public:
     DeviceStaging(int64_t ranks, Device &device, Allocator &memory)
-        : device_(device), buffers_(memory.allocate((1 + ranks) * piece_bytes, "buffers for what ranks compare")) {}
+        : device_(device), piece_(piece_for(ranks)),
+          buffers_(memory.allocate((1 + ranks) * piece_, "buffers for what ranks compare")) {}
+    int64_t piece_bytes() const override { return piece_; }
     const void *send() const override { return buffers_.get(); }
-    void *recv() const override { return buffers_.get() + piece_bytes; }
+    void *recv() const override { return buffers_.get() + piece_; }
     void copy_in(const void *host, int64_t bytes) override {
         device_.copy(buffers_.get(), host, static_cast<size_t>(bytes));
     }
     void copy_out(void *host, int64_t offset, int64_t bytes) const override {
-        device_.copy(host, buffers_.get() + piece_bytes + offset, static_cast<size_t>(bytes));
+        device_.copy(host, buffers_.get() + piece_ + offset, static_cast<size_t>(bytes));
     }
 
 private:
     Device &device_;
+    const int64_t piece_;
     const Memory buffers_;
 };
 

@@ -40,7 +40,17 @@ void Comm::reduce_scatter(const void *send, void *recv, int64_t count, DType dty
 }
 
 void Comm::abort() noexcept {
-    if (!aborted_.exchange(true)) run_abort();
+    if (aborted_.exchange(true)) return;
+    run_abort();
+    // Its own abort comes back here, and finds this one done before it asks for the mutex.
+    const std::lock_guard lock(partner_mutex_);
+    if (partner_ != nullptr) partner_->abort();
+}
+
+void Comm::set_partner(Comm *partner) noexcept {
+    const std::lock_guard lock(partner_mutex_);
+    partner_ = partner;
+    if (partner != nullptr && aborted_) partner->abort();
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -29,14 +30,16 @@ public:
     virtual int32_t size() const = 0;
     // Which memory its buffers must be in. Where host and device are one, both are that one.
     virtual mdlm_memory_space memory_space() const { return MDLM_MEMORY_SPACE_HOST; }
-    bool aborted() const noexcept { return aborted_; }
     void all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
                     const Timeout &timeout);
     void all_gather(const void *send, void *recv, int64_t count, DType dtype, const Timeout &timeout);
     void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
                         const Timeout &timeout);
-    // Every rank's collectives fail from now on, running ones too. From any thread.
+    // Every rank's collectives fail from now on, running ones too, and those of the partner. From any thread.
     void abort() noexcept;
+    // Two communicators of one rank that end together, so that nobody waits in the one for a rank that has ended the
+    // other. Both of them say so, and both take it back (null) before either is gone.
+    void set_partner(Comm *partner) noexcept;
 
     // A context acquires the communicator for as long as it lives. False: another has it.
     bool acquire() noexcept { return !in_use_.exchange(true); }
@@ -56,6 +59,8 @@ private:
     void run(const char *name, F &&f);
     const MadeIn made_;
     std::atomic<bool> in_use_{false}, busy_{false}, aborted_{false};
+    std::mutex partner_mutex_;
+    Comm *partner_ = nullptr;
 };
 
 std::shared_ptr<Comm> make_self_comm();

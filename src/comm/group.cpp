@@ -25,7 +25,7 @@ Group::Group(std::shared_ptr<Comm> comm, std::shared_ptr<Comm> host_comm, std::u
     : comm_(std::move(comm)), host_comm_(std::move(host_comm)), staging_(std::move(staging)),
       timeout_ms_(timeout_ms == 0 ? default_timeout_ms : timeout_ms), cancellation_(cancellation), rank_(comm_->rank()),
       size_(comm_->size()), records_(size_ > 1 ? new Record[static_cast<size_t>(size_) + 1]() : nullptr) {
-    static_assert(sizeof(Record) % 4 == 0);
+    static_assert(sizeof(Record) % 4 == 0 && sizeof(Record) <= Staging::least_piece);
     const auto in_use = [&](const char *name) {
         fail(MDLM_ERROR_STATE, "%s: rank %lld of %lld is in use by another context: expected one context at a time",
              name, (long long)rank_, (long long)size_);
@@ -35,16 +35,18 @@ Group::Group(std::shared_ptr<Comm> comm, std::shared_ptr<Comm> host_comm, std::u
         comm_->release();
         in_use("desc.host_comm");
     }
+    if (host_comm_ == nullptr) return;
+    comm_->set_partner(host_comm_.get());
+    host_comm_->set_partner(comm_.get());
 }
 
 Group::~Group() {
+    if (host_comm_ != nullptr) {
+        comm_->set_partner(nullptr);
+        host_comm_->set_partner(nullptr);
+        host_comm_->release();
+    }
     comm_->release();
-    if (host_comm_ != nullptr) host_comm_->release();
-}
-
-void Group::abort() noexcept {
-    comm_->abort();
-    if (host_comm_ != nullptr) host_comm_->abort();
 }
 
 void Group::gather_host(const void *mine, void *to, int64_t count, DType dtype, const Timeout &timeout) {
@@ -53,22 +55,16 @@ void Group::gather_host(const void *mine, void *to, int64_t count, DType dtype, 
         return;
     }
     if (staging_ != nullptr) return gather_staged(mine, to, count * size_of(dtype), dtype, timeout);
-    if (host_comm_ == nullptr) return comm_->all_gather(mine, to, count, dtype, timeout);
-    try {
-        host_comm_->all_gather(mine, to, count, dtype, timeout);
-    } catch (...) {
-        if (host_comm_->aborted()) abort();  // nobody is to wait in the other
-        throw;
-    }
+    (host_comm_ != nullptr ? host_comm_ : comm_)->all_gather(mine, to, count, dtype, timeout);
 }
 
 void Group::gather_staged(const void *mine, void *to, int64_t bytes, DType dtype, const Timeout &timeout) {
-    const int64_t ranks = comm_->size();
-    for (int64_t at = 0; at < bytes; at += Staging::piece_bytes) {
-        const int64_t piece = std::min(bytes - at, Staging::piece_bytes);
+    const int64_t whole = staging_->piece_bytes();
+    for (int64_t at = 0; at < bytes; at += whole) {
+        const int64_t piece = std::min(bytes - at, whole);
         staging_->copy_in(static_cast<const char *>(mine) + at, piece);
         comm_->all_gather(staging_->send(), staging_->recv(), piece / size_of(dtype), dtype, timeout);
-        for (int64_t r = 0; r < ranks; ++r)
+        for (int64_t r = 0; r < size_; ++r)
             staging_->copy_out(static_cast<char *>(to) + r * bytes + at, r * piece, piece);
     }
 }

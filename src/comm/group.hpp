@@ -2,6 +2,7 @@
 // The tensor-parallel group as a context's blocks see it: the communicator with the context's timeout, and agreement
 // before anything runs.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <new>
 #include <optional>
@@ -34,8 +35,13 @@ struct Statement {
 // Two small buffers of the device, for what is in host memory and goes through a communicator for device memory.
 class Staging {
 public:
-    static constexpr int64_t piece_bytes = 64 * 1024;  // of one rank
+    // Of one rank, the same on all: whole elements of any dtype, and enough for all that ranks compare at once.
+    static constexpr int64_t least_piece = 512;
+    static constexpr int64_t piece_for(int64_t ranks) {
+        return std::clamp<int64_t>((1 << 20) / (ranks + 1) / least_piece * least_piece, least_piece, 1 << 16);
+    }
     virtual ~Staging() = default;
+    virtual int64_t piece_bytes() const = 0;
     virtual const void *send() const = 0;                                        // piece_bytes
     virtual void *recv() const = 0;                                              // piece_bytes for each rank
     virtual void copy_in(const void *host, int64_t bytes) = 0;                   // to send
@@ -102,7 +108,7 @@ public:
         try {
             f();
         } catch (...) {
-            if (size_ > 1) abort();
+            if (size_ > 1) comm_->abort();
             throw;
         }
     }
@@ -115,7 +121,6 @@ private:
     void gather_host(const void *mine, void *to, int64_t count, DType dtype, const Timeout &timeout);
     void gather_staged(const void *mine, void *to, int64_t bytes, DType dtype, const Timeout &timeout);
     void gather_bytes(const void *mine, void *to, int64_t bytes) { gather_host(mine, to, bytes / 4, DType::f32); }
-    void abort() noexcept;
     int64_t differs(uint64_t digest);
 
     std::shared_ptr<Comm> comm_, host_comm_;  // host_comm_ may be null

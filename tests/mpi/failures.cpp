@@ -175,6 +175,7 @@ std::string cancelled_wait(int rank, int size, int64_t) {
     later.join();
     if (wrong.empty() && ms > 900) wrong = "took " + std::to_string(ms) + " ms";
     if (wrong.empty() && (asks < 2 || asks > 100)) wrong = "asked " + std::to_string(asks) + " times";
+    canceller.reset();
     if (wrong.empty()) wrong = expect_comm(step.forward(), "aborted", begin);
     return wrong;
 }
