@@ -51,6 +51,26 @@ std::unique_ptr<Device> make_device(const mdlm_context_desc &d) {
                            d.matmul);
 }
 
+Comms comms_of(const mdlm_context_desc &d) {
+    Comms comms{make_self_comm(), nullptr, d.comm_timeout_ms};
+    if (d.comm != nullptr) {
+        d.comm->comm->made().check("desc.comm");
+        comms.comm = d.comm->comm;
+    }
+    if (d.host_comm == nullptr) return comms;
+    if (d.comm == nullptr) fail(MDLM_ERROR_ARGUMENT, "desc.host_comm: expected NULL without desc.comm");
+    comms.host = d.host_comm->comm;
+    comms.host->made().check("desc.host_comm");
+    if (comms.comm->memory_space() == MDLM_MEMORY_SPACE_HOST)
+        fail(MDLM_ERROR_ARGUMENT, "desc.host_comm: expected NULL, desc.comm is for host memory");
+    if (comms.host->memory_space() != MDLM_MEMORY_SPACE_HOST)
+        fail(MDLM_ERROR_ARGUMENT, "desc.host_comm is for device memory: expected one for host memory");
+    if (comms.host->rank() != comms.comm->rank() || comms.host->size() != comms.comm->size())
+        fail(MDLM_ERROR_ARGUMENT, "desc.host_comm is rank %d of %d: expected %d of %d, as desc.comm",
+             comms.host->rank(), comms.host->size(), comms.comm->rank(), comms.comm->size());
+    return comms;
+}
+
 }  // namespace
 
 mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **out) {
@@ -66,9 +86,9 @@ mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **ou
         copied(d.device_allocator, device_allocator, "desc.device_allocator");
         copied(d.host_allocator, host_allocator, "desc.host_allocator");
         check_desc(d);
-        if (d.comm != nullptr) d.comm->comm->made().check("desc.comm");
+        Comms comms = comms_of(d);
         auto gate = std::make_shared<Gate>();
-        auto context = std::make_unique<mdlm_context>(std::move(gate), make_device(d), d);
+        auto context = std::make_unique<mdlm_context>(std::move(gate), make_device(d), std::move(comms), d);
         context->engine.log = {d.log, d.log_payload};
         if (d.log != nullptr) {
             char line[512];
@@ -175,7 +195,7 @@ mdlm_status mdlm_count_objects(mdlm_object_counts *counts) {
         c.blocks = Counted<mdlm_block>::alive();
         c.tapes = Counted<mdlm_tape>::alive();
         c.plans = Counted<mdlm_plan>::alive();
-        c.comms = Counted<mdlm_comm>::alive();
+        c.comms = Counted<Comm>::alive();
         copy_out(counts, c, "counts");
     });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the opaque types of mdlm.h are.
 #pragma once
-#include "api/counted.hpp"
 #include "api/handle.hpp"
+#include "base/counted.hpp"
 #include "block/block.hpp"
 #include "plan/plan.hpp"
 
@@ -10,15 +10,13 @@
 struct mdlm_comm {
     explicit mdlm_comm(std::shared_ptr<mdlm::Comm> comm) : comm(std::move(comm)) {}
     std::shared_ptr<mdlm::Comm> comm;
-    mdlm::Counted<mdlm_comm> counted;
 };
 
 struct mdlm_context final : mdlm::Handle {
-    mdlm_context(std::shared_ptr<mdlm::Gate> gate, std::unique_ptr<mdlm::Device> device, const mdlm_context_desc &desc)
-        : Handle(std::move(gate), nullptr),
-          engine(std::move(device), desc.comm != nullptr ? desc.comm->comm : mdlm::make_self_comm(),
-                 desc.comm_timeout_ms, desc.device_allocator, desc.host_allocator,
-                 {desc.cancelled, desc.cancelled_payload}) {}
+    mdlm_context(std::shared_ptr<mdlm::Gate> gate, std::unique_ptr<mdlm::Device> device, mdlm::Comms comms,
+                 const mdlm_context_desc &desc)
+        : Handle(std::move(gate), nullptr), engine(std::move(device), std::move(comms), desc.device_allocator,
+                                                   desc.host_allocator, {desc.cancelled, desc.cancelled_payload}) {}
     mdlm::Engine engine;
     mdlm::Counted<mdlm_context> counted;
 };

@@ -54,7 +54,7 @@ void Block::gather(const char *call, int64_t index, Find find, const void *with,
     engine_.group.run([&] {
         engine_.device->copy(mine.data(), own.at, mine.size());
         if (p->spec->partition_dim < 0) all.swap(mine);
-        else engine_.group.all_gather(mine.data(), all.data(), p->elements, own.type);
+        else engine_.group.gather_host(mine.data(), all.data(), p->elements, own.type);
     });
     params_.join_parts(*p, own.type, all.data(), static_cast<DType>(dtype), host);
 }

@@ -6,6 +6,7 @@
 #include "base/cancellation.hpp"
 #include "base/float_environment.hpp"
 #include "block/memory.hpp"
+#include "block/staging.hpp"
 #include "comm/group.hpp"
 #include "device/device.hpp"
 #include "plan/device_table.hpp"
@@ -31,10 +32,10 @@ struct Log {
 };
 
 struct Engine {
-    Engine(std::unique_ptr<Device> d, std::shared_ptr<Comm> comm, int64_t timeout_ms,
-           const mdlm_allocator *device_table, const mdlm_allocator *host_table, Cancellation asked = {})
+    Engine(std::unique_ptr<Device> d, Comms comms, const mdlm_allocator *device_table, const mdlm_allocator *host_table,
+           Cancellation asked = {})
         : device_memory(device_table), host_memory(host_table), device(std::move(d)), cancellation(asked),
-          group(std::move(comm), timeout_ms, &cancellation) {}
+          group(comms.comm, comms.host, make_staging(comms, *device, device_memory), comms.timeout_ms, &cancellation) {}
 
     Allocator device_memory, host_memory;
     Memory shared_scratch;  // of blocks reserved with share_scratch

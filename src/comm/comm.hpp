@@ -27,6 +27,9 @@ public:
     const MadeIn &made() const { return made_; }
     virtual int32_t rank() const = 0;
     virtual int32_t size() const = 0;
+    // Which memory its buffers must be in. Where host and device are one, both are that one.
+    virtual mdlm_memory_space memory_space() const { return MDLM_MEMORY_SPACE_HOST; }
+    bool aborted() const noexcept { return aborted_; }
     void all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
                     const Timeout &timeout);
     void all_gather(const void *send, void *recv, int64_t count, DType dtype, const Timeout &timeout);

@@ -20,18 +20,58 @@ struct Group::Record {
     int64_t values[Statement::most];
 };
 
-Group::Group(std::shared_ptr<Comm> comm, int64_t timeout_ms, Cancellation *cancellation)
-    : comm_(std::move(comm)), timeout_ms_(timeout_ms == 0 ? default_timeout_ms : timeout_ms),
-      cancellation_(cancellation), rank_(comm_->rank()), size_(comm_->size()),
-      records_(size_ > 1 ? new Record[static_cast<size_t>(size_) + 1]() : nullptr) {
+Group::Group(std::shared_ptr<Comm> comm, std::shared_ptr<Comm> host_comm, std::unique_ptr<Staging> staging,
+             int64_t timeout_ms, Cancellation *cancellation)
+    : comm_(std::move(comm)), host_comm_(std::move(host_comm)), staging_(std::move(staging)),
+      timeout_ms_(timeout_ms == 0 ? default_timeout_ms : timeout_ms), cancellation_(cancellation), rank_(comm_->rank()),
+      size_(comm_->size()), records_(size_ > 1 ? new Record[static_cast<size_t>(size_) + 1]() : nullptr) {
     static_assert(sizeof(Record) % 4 == 0);
-    if (!comm_->take())
-        fail(MDLM_ERROR_STATE,
-             "desc.comm: rank %lld of %lld is in use by another context: expected one context at a time",
-             (long long)rank_, (long long)size_);
+    const auto in_use = [&](const char *name) {
+        fail(MDLM_ERROR_STATE, "%s: rank %lld of %lld is in use by another context: expected one context at a time",
+             name, (long long)rank_, (long long)size_);
+    };
+    if (!comm_->take()) in_use("desc.comm");
+    if (host_comm_ != nullptr && !host_comm_->take()) {
+        comm_->give();
+        in_use("desc.host_comm");
+    }
 }
 
-Group::~Group() { comm_->give(); }
+Group::~Group() {
+    comm_->give();
+    if (host_comm_ != nullptr) host_comm_->give();
+}
+
+void Group::abort() noexcept {
+    comm_->abort();
+    if (host_comm_ != nullptr) host_comm_->abort();
+}
+
+void Group::gather_host(const void *mine, void *to, int64_t count, DType dtype, const Timeout &timeout) {
+    if (size_ == 1) {
+        std::memcpy(to, mine, static_cast<size_t>(count * size_of(dtype)));
+        return;
+    }
+    if (staging_ != nullptr) return gather_staged(mine, to, count * size_of(dtype), dtype, timeout);
+    if (host_comm_ == nullptr) return comm_->all_gather(mine, to, count, dtype, timeout);
+    try {
+        host_comm_->all_gather(mine, to, count, dtype, timeout);
+    } catch (...) {
+        if (host_comm_->aborted()) abort();  // nobody is to wait in the other
+        throw;
+    }
+}
+
+void Group::gather_staged(const void *mine, void *to, int64_t bytes, DType dtype, const Timeout &timeout) {
+    const int64_t ranks = comm_->size();
+    for (int64_t at = 0; at < bytes; at += Staging::piece_bytes) {
+        const int64_t piece = std::min(bytes - at, Staging::piece_bytes);
+        staging_->copy_in(static_cast<const char *>(mine) + at, piece);
+        comm_->all_gather(staging_->send(), staging_->recv(), piece / size_of(dtype), dtype, timeout);
+        for (int64_t r = 0; r < ranks; ++r)
+            staging_->copy_out(static_cast<char *>(to) + r * bytes + at, r * piece, piece);
+    }
+}
 
 void Group::agree(const Statement &mine, const Error *failed) {
     Record &own = records_[static_cast<size_t>(size_)];
@@ -70,7 +110,7 @@ void Group::agree(const Statement &mine, const Error *failed) {
 void Group::refuse_cancelled(const Record &own) noexcept {
     constexpr int64_t most_ms = 1000;
     try {
-        comm_->all_gather(&own, records_.get(), sizeof(Record) / 4, DType::f32, std::min(timeout_ms_, most_ms));
+        gather_host(&own, records_.get(), sizeof(Record) / 4, DType::f32, std::min(timeout_ms_, most_ms));
     } catch (const Error &) {
     }
 }

@@ -31,10 +31,25 @@ struct Statement {
     std::array<int64_t, most> values{};
 };
 
+// Two small buffers of the device, for what is in host memory and goes through a communicator for device memory.
+class Staging {
+public:
+    static constexpr int64_t piece_bytes = 64 * 1024;  // of one rank
+    virtual ~Staging() = default;
+    virtual const void *send() const = 0;                                        // piece_bytes
+    virtual void *recv() const = 0;                                              // piece_bytes for each rank
+    virtual void copy_in(const void *host, int64_t bytes) = 0;                   // to send
+    virtual void copy_out(void *host, int64_t offset, int64_t bytes) const = 0;  // from recv; waits for it
+};
+
+// What ranks compare and gather is in host memory. It goes through comm where that is for host memory, else through
+// host_comm where there is one, else piece by piece through the staging buffers. Data of steps goes through comm.
 class Group {
 public:
-    // cancellation: of whatever call runs; outlives the group. Null: nobody is asked.
-    Group(std::shared_ptr<Comm> comm, int64_t timeout_ms, Cancellation *cancellation = nullptr);
+    // staging: null where nothing needs it. cancellation: of whatever call runs; outlives the group. Null: nobody is
+    // asked.
+    Group(std::shared_ptr<Comm> comm, std::shared_ptr<Comm> host_comm, std::unique_ptr<Staging> staging,
+          int64_t timeout_ms, Cancellation *cancellation = nullptr);
     ~Group();
     Group(const Group &) = delete;
 
@@ -49,8 +64,10 @@ public:
     void reduce_scatter(const void *send, void *recv, int64_t count, DType dtype) {
         comm_->reduce_scatter(send, recv, count, dtype, MDLM_REDUCE_SUM, timeout());
     }
-    // All ranks' bytes, in rank order; to has size() * bytes. bytes is a multiple of 4.
-    void gather_bytes(const void *mine, void *to, int64_t bytes) { all_gather(mine, to, bytes / 4, DType::f32); }
+    // All ranks' elements, in rank order: to has size() * count of them. Host memory, done on return.
+    void gather_host(const void *mine, void *to, int64_t count, DType dtype) {
+        gather_host(mine, to, count, dtype, timeout());
+    }
 
     // The beginning of a call of the whole group. check looks at this rank's arguments, prepares what can fail, and
     // says in the statement what it will do. Returns when all ranks are ready to do the same; otherwise every rank
@@ -85,7 +102,7 @@ public:
         try {
             f();
         } catch (...) {
-            if (size_ > 1) comm_->abort();
+            if (size_ > 1) abort();
             throw;
         }
     }
@@ -95,9 +112,14 @@ private:
     Timeout timeout() const { return {timeout_ms_, cancellation_}; }
     void agree(const Statement &mine, const Error *failed);
     void refuse_cancelled(const Record &own) noexcept;
+    void gather_host(const void *mine, void *to, int64_t count, DType dtype, const Timeout &timeout);
+    void gather_staged(const void *mine, void *to, int64_t bytes, DType dtype, const Timeout &timeout);
+    void gather_bytes(const void *mine, void *to, int64_t bytes) { gather_host(mine, to, bytes / 4, DType::f32); }
+    void abort() noexcept;
     int64_t differs(uint64_t digest);
 
-    std::shared_ptr<Comm> comm_;
+    std::shared_ptr<Comm> comm_, host_comm_;  // host_comm_ may be null
+    std::unique_ptr<Staging> staging_;
     int64_t timeout_ms_;
     Cancellation *cancellation_;
     int64_t rank_, size_, numbers_ = 0;

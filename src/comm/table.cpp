@@ -2,6 +2,7 @@
 // The caller's communicator: a table of functions.
 #include <cstdio>
 
+#include "base/counted.hpp"
 #include "base/float_environment.hpp"
 #include "base/status.hpp"
 #include "comm/comm.hpp"
@@ -34,6 +35,7 @@ public:
     }
     int32_t rank() const override { return t_.rank; }
     int32_t size() const override { return t_.size; }
+    mdlm_memory_space memory_space() const override { return t_.memory_space; }
 
 protected:
     void run_all_reduce(const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
@@ -82,6 +84,7 @@ private:
     }
 
     mdlm_comm_table t_;
+    Counted<Comm> counted_;
 };
 
 }  // namespace

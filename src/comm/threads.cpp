@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/cores.hpp"
+#include "base/counted.hpp"
 #include "base/status.hpp"
 #include "comm/comm.hpp"
 #include "comm/meeting.hpp"
@@ -87,6 +88,7 @@ protected:
     void run_abort() noexcept override { room_->break_up("rank %d aborted the group", rank_, 0, 0); }
 
 private:
+    Counted<Comm> counted_;
     // Shows the buffers, meets the others, and finds that all want the same.
     void post(Kind kind, const void *send, void *recv, int64_t count, DType dtype, mdlm_reduce_op op,
               const Timeout &timeout) {

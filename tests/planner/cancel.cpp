@@ -28,7 +28,7 @@ Chain huge_chain(int64_t layers, int64_t tapes) {
         t.boundary_bytes = 1000 + random.in(0, 99), t.grad_boundary_bytes = 1000 + random.in(0, 99);
         t.forward_ns = 100000 + random.in(0, 999), t.unsaved_forward_bytes = 5000 + random.in(0, 99);
         for (int64_t p = 0; p < 4; ++p) {
-            Policy q;
+            PolicyCost q;
             q.saved_bytes = 1000 + 2000 * p + random.in(0, 499);
             q.extra_ns = p == 3 ? 0 : 3000 * (3 - p) * (3 - p) + random.in(0, 999);
             q.forward_bytes = q.saved_bytes + 6000, q.backward_bytes = q.saved_bytes + 9000;

@@ -52,7 +52,8 @@ std::unique_ptr<mdlm::Device> make_device(mdlm_device_kind kind, int32_t threads
 }
 
 World::World(Draw d, std::unique_ptr<mdlm::Device> device, std::shared_ptr<mdlm::Comm> comm) : draw_(std::move(d)) {
-    engine_ = std::make_unique<mdlm::Engine>(std::move(device), std::move(comm), 0, nullptr, nullptr);
+    engine_ =
+        std::make_unique<mdlm::Engine>(std::move(device), mdlm::Comms{std::move(comm), nullptr, 0}, nullptr, nullptr);
     block_ = std::make_unique<mdlm::Block>(*engine_, draw_.config);
     const auto count = static_cast<int64_t>(params().entries().size());
     for (int64_t i = 0; i < count; ++i) block_->set_requires_grad(i, !frozen(draw_, i, params().at(i).item, count));

@@ -44,7 +44,8 @@ public:
         auto device = make_device();
         Intruder *intruder = intruder_;
         if (intruder != nullptr) device = intruder->device(std::move(device));
-        context_.at = new mdlm_context(std::make_shared<mdlm::Gate>(), std::move(device), desc);
+        mdlm::Comms comms{how.comm != nullptr ? how.comm->comm : mdlm::make_self_comm(), nullptr, 0};
+        context_.at = new mdlm_context(std::make_shared<mdlm::Gate>(), std::move(device), std::move(comms), desc);
     }
 
     void all();

@@ -246,8 +246,8 @@ public:
 TEST_CASE("a device that needs more says so and is given it") {
     Rig rig;
     rig.make_buffers();
-    mdlm::Engine engine(std::make_unique<Wide>(mdlm::make_reference_device()), mdlm::make_self_comm(), 0, nullptr,
-                        nullptr);
+    mdlm::Engine engine(std::make_unique<Wide>(mdlm::make_reference_device()),
+                        mdlm::Comms{mdlm::make_self_comm(), nullptr, 0}, nullptr, nullptr);
     mdlm::Block block(engine, rig.config);
     block.reserve(&rig.shape, nullptr);
     block.params().init(*engine.device, 42);

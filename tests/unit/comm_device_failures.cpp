@@ -63,7 +63,8 @@ Stepped step_with(const std::shared_ptr<mdlm::Comm> &comm, int fail_at, int orde
     rig.make_buffers();
     auto device = std::make_unique<FaultyDevice>(mdlm::make_reference_device());
     FaultyDevice &faulty = *device;
-    auto engine = std::make_unique<mdlm::Engine>(std::move(device), comm, 60000, nullptr, nullptr);
+    auto engine =
+        std::make_unique<mdlm::Engine>(std::move(device), mdlm::Comms{comm, nullptr, 60000}, nullptr, nullptr);
     auto block = std::make_unique<mdlm::Block>(*engine, rig.config);
     block->reserve(&rig.shape, nullptr);
     block->params().init(*engine->device, 42);

@@ -90,7 +90,7 @@ std::vector<std::vector<float>> gradients(const std::shared_ptr<const Program> &
                                           const std::vector<char> &trains, bool input) {
     const auto d = differentiate(program, trains, input);
     const auto device = make_reference_device();
-    Group group(make_self_comm(), 1000);
+    Group group(make_self_comm(), nullptr, nullptr, 1000);
     RunState state;
     state.tokens = {5, 2, false};
     state.mask.type = MDLM_MASK_CAUSAL, state.mask.seq = 5;
