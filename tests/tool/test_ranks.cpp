@@ -108,7 +108,7 @@ TEST_CASE("ranks: all run at once, and tell each other") {
             ++ran;
             wrong += rank.size != size || (rank.comm == nullptr) != (size == 1);
             rank.meet();
-            wrong += ran != size;  // nobody passes the meeting before all have come
+            wrong += ran != size;  // nobody passes the barrier before all have come
             wrong += rank.largest(rank.rank) != size - 1;
             for (const std::string &text : {std::string(), std::string("a"), std::string(1000, 'x') + "yz"})
                 wrong += rank.of_first(rank.leads() ? text : "another text") != text;
