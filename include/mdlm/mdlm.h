@@ -1042,7 +1042,7 @@ typedef struct mdlm_plan_cost {
     int32_t budget_includes_parameters; /* both budgets hold parameters and gradients too */
     int32_t optimal;                    /* no plan that fits has a smaller extra_ns, by this table:
                                            over single layers with any set of tensors kept, and over
-                                           units of up to 8 layers that are replayed together */
+                                           units of up to max(8, sqrt(num_layers) / 2) layers */
 } mdlm_plan_cost;
 #define MDLM_PLAN_COST_INIT { sizeof(mdlm_plan_cost), 0, 0, 0, 0, 0, 0, 0, 0 }
 MDLM_API mdlm_status mdlm_plan_cost_init(mdlm_plan_cost *cost, size_t struct_size);
