@@ -7,7 +7,7 @@ using namespace mdlm;
 
 mdlm_status mdlm_block_create(mdlm_context *context, const mdlm_config *config, mdlm_block **out) {
     return call(context, "context", [&] {
-        const mdlm_config c = take(config, "config");
+        const mdlm_config c = copy_in(config, "config");
         not_null(out, "out");
         auto block = std::make_unique<mdlm_block>(context, c);
         *out = block.release();
@@ -18,7 +18,7 @@ void mdlm_block_destroy(mdlm_block *block) { destroy(block); }
 
 mdlm_status mdlm_block_plan(mdlm_block *block, const mdlm_shape *shape, mdlm_plan **out) {
     return call(block, "block", [&] {
-        const mdlm_shape s = take(shape, "shape");
+        const mdlm_shape s = copy_in(shape, "shape");
         not_null(out, "out");
         Block &b = block->block;
         Engine &engine = b.engine();
@@ -36,15 +36,15 @@ mdlm_status mdlm_block_reserve(mdlm_block *block, const mdlm_shape *shape, const
 }
 
 mdlm_status mdlm_block_memory(const mdlm_block *block, mdlm_memory *memory) {
-    return call(block, "block", [&] { give(memory, block->block.memory(), "memory"); });
+    return call(block, "block", [&] { copy_out(memory, block->block.memory(), "memory"); });
 }
 
 mdlm_status mdlm_block_io(const mdlm_block *block, const mdlm_batch *batch, mdlm_io *io) {
-    return call(block, "block", [&] { give(io, block->block.io(take(batch, "batch")), "io"); });
+    return call(block, "block", [&] { copy_out(io, block->block.io(copy_in(batch, "batch")), "io"); });
 }
 
 mdlm_status mdlm_block_prepare(mdlm_block *block, const mdlm_batch *batch) {
-    return call(block, "block", [&] { block->block.prepare(take(batch, "batch")); });
+    return call(block, "block", [&] { block->block.prepare(copy_in(batch, "batch")); });
 }
 
 mdlm_status mdlm_tape_create(mdlm_block *block, mdlm_tape **out) {
@@ -86,7 +86,7 @@ mdlm_status mdlm_tape_get_stats(const mdlm_tape *tape, mdlm_tape_stats *stats) {
                                    c.replayed_collective_bytes,
                                    c.gradient_collectives,
                                    c.gradient_collective_bytes};
-        give(stats, s, "stats");
+        copy_out(stats, s, "stats");
     });
 }
 

@@ -18,7 +18,8 @@ mdlm::planner::Chain chain_of(const char *text, size_t length, const char *buf, 
 }
 
 mdlm_chain_options options_of(const mdlm_chain_options *given) {
-    const mdlm_chain_options o = given != nullptr ? mdlm::take(given, "options") : mdlm::defaults<mdlm_chain_options>();
+    const mdlm_chain_options o =
+        given != nullptr ? mdlm::copy_in(given, "options") : mdlm::defaults<mdlm_chain_options>();
     if (o.label_cap < 0)
         mdlm::fail(MDLM_ERROR_ARGUMENT, "options.label_cap = %lld: expected at least 0", (long long)o.label_cap);
     return o;

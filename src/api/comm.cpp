@@ -42,7 +42,7 @@ Arguments check(mdlm_comm *comm, const void *send, void *recv, int64_t count, md
 
 mdlm_status mdlm_comm_create(const mdlm_comm_table *table, mdlm_comm **out) {
     return guard([&] {
-        const mdlm_comm_table t = take(table, "table");
+        const mdlm_comm_table t = copy_in(table, "table");
         not_null(out, "out");
         if (t.size < 1 || t.size > 65536) fail(MDLM_ERROR_ARGUMENT, "table.size = %d: expected 1 .. 65536", t.size);
         if (t.rank < 0 || t.rank >= t.size)

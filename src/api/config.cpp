@@ -20,7 +20,7 @@ void put_back(mdlm_config *to, const mdlm_config &before, const mdlm_config &aft
         if (std::memcmp(old_bytes + size, new_bytes + size, sizeof after - size) != 0)
             mdlm::fail(MDLM_ERROR_NOT_FOUND, "%s sets a field that a config of %zu bytes does not have", what, size);
     }
-    mdlm::give(to, after, "config");
+    mdlm::copy_out(to, after, "config");
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ MDLM_INIT_FUNCTION(mdlm_backward_options)
 
 mdlm_status mdlm_config_set(mdlm_config *config, const char *key, const char *value) {
     return mdlm::guard([&] {
-        const mdlm_config before = mdlm::take(config, "config");
+        const mdlm_config before = mdlm::copy_in(config, "config");
         mdlm::not_null(key, "key");
         mdlm::not_null(value, "value");
         mdlm_config after = before;
@@ -107,7 +107,7 @@ mdlm_status mdlm_config_set(mdlm_config *config, const char *key, const char *va
 
 mdlm_status mdlm_config_get(const mdlm_config *config, const char *key, char *buf, size_t cap, size_t *out_len) {
     return mdlm::guard([&] {
-        const mdlm_config copy = mdlm::take(config, "config");
+        const mdlm_config copy = mdlm::copy_in(config, "config");
         mdlm::not_null(key, "key");
         mdlm::write_text(mdlm::config_get(copy, key), buf, cap, out_len);
     });
@@ -118,7 +118,7 @@ const char *mdlm_config_key(int32_t index) { return mdlm::config_key(index); }
 
 mdlm_status mdlm_config_parse_flags(mdlm_config *config, int argc, const char *const *argv, int *used) {
     return mdlm::guard([&] {
-        const mdlm_config before = mdlm::take(config, "config");
+        const mdlm_config before = mdlm::copy_in(config, "config");
         if (argc != 0) mdlm::not_null(argv, "argv");
         mdlm::not_null(used, "used");
         if (argc < 0) mdlm::fail(MDLM_ERROR_ARGUMENT, "argc = %d: expected >= 0", argc);
@@ -130,5 +130,5 @@ mdlm_status mdlm_config_parse_flags(mdlm_config *config, int argc, const char *c
 }
 
 mdlm_status mdlm_config_validate(const mdlm_config *config) {
-    return mdlm::guard([&] { mdlm::validate(mdlm::take(config, "config")); });
+    return mdlm::guard([&] { mdlm::validate(mdlm::copy_in(config, "config")); });
 }

@@ -76,9 +76,9 @@ Comms comms_of(const mdlm_context_desc &d) {
 mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **out) {
     return guard([&] {
         not_null(out, "out");
-        mdlm_context_desc d = desc != nullptr ? take(desc, "desc") : defaults<mdlm_context_desc>();
+        mdlm_context_desc d = desc != nullptr ? copy_in(desc, "desc") : defaults<mdlm_context_desc>();
         const auto copied = [](auto &at, auto &copy, const char *name) {
-            if (at != nullptr) copy = take(at, name), at = &copy;
+            if (at != nullptr) copy = copy_in(at, name), at = &copy;
         };
         mdlm_threadpool threadpool;
         mdlm_allocator device_allocator, host_allocator;
@@ -93,7 +93,7 @@ mdlm_status mdlm_context_create(const mdlm_context_desc *desc, mdlm_context **ou
         if (d.log != nullptr) {
             char line[512];
             context->engine.device->describe(line, sizeof line);
-            context->engine.log.say(line);
+            context->engine.log.write(line);
         }
         *out = context.release();
     });
@@ -133,7 +133,7 @@ mdlm_status mdlm_context_alloc(mdlm_context *context, size_t bytes, void **out) 
     return call(context, "context", [&] {
         not_null(out, "out");
         if (bytes == 0) fail(MDLM_ERROR_ARGUMENT, "bytes = 0: expected at least 1");
-        void *at = context->engine.device_memory.take(bytes, 256);
+        void *at = context->engine.device_memory.alloc(bytes, 256);
         if (at == nullptr) fail(MDLM_ERROR_MEMORY, "%zu bytes could not be allocated", bytes);
         *out = at;
     });
@@ -143,7 +143,7 @@ mdlm_status mdlm_context_free(mdlm_context *context, void *memory, size_t bytes)
     return call(context, "context", [&] {
         not_null(memory, "memory");
         if (bytes == 0) fail(MDLM_ERROR_ARGUMENT, "bytes = 0: expected the bytes that were allocated");
-        context->engine.device_memory.give(memory, bytes, 256);
+        context->engine.device_memory.free(memory, bytes, 256);
     });
 }
 
@@ -196,7 +196,7 @@ mdlm_status mdlm_count_objects(mdlm_object_counts *counts) {
         c.tapes = Counted<mdlm_tape>::alive();
         c.plans = Counted<mdlm_plan>::alive();
         c.comms = Counted<Comm>::alive();
-        give(counts, c, "counts");
+        copy_out(counts, c, "counts");
     });
 }
 
@@ -210,6 +210,6 @@ mdlm_status mdlm_context_get_stats(const mdlm_context *context, mdlm_context_sta
         s.parameter_bytes = static_cast<uint64_t>(e.parameter_bytes);
         s.gradient_bytes = static_cast<uint64_t>(e.gradient_bytes);
         s.allocations = e.device_memory.calls() + e.host_memory.calls();
-        give(stats, s, "stats");
+        copy_out(stats, s, "stats");
     });
 }

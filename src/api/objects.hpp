@@ -32,10 +32,11 @@ struct mdlm_block final : mdlm::Handle {
 };
 
 struct mdlm_tape final : mdlm::Handle {
-    explicit mdlm_tape(mdlm_block *block) : Handle(block->gate, block), tape(block->block.take_tape()), block(block) {
+    explicit mdlm_tape(mdlm_block *block)
+        : Handle(block->gate, block), tape(block->block.acquire_tape()), block(block) {
         join(*this);
     }
-    ~mdlm_tape() override { block->block.give_tape(tape); }
+    ~mdlm_tape() override { block->block.release_tape(tape); }
     mdlm::Tape &tape;
     mdlm_block *block;
     mdlm::Counted<mdlm_tape> counted;

@@ -47,7 +47,7 @@ mdlm_status mdlm_param_info(const mdlm_block *block, int64_t index, mdlm_param_d
         d.grad_dtype = static_cast<mdlm_dtype>(b.params().grad_dtype());
         d.offset_bytes = static_cast<uint64_t>(p.offset), d.bytes = static_cast<uint64_t>(p.bytes);
         d.grad_offset_bytes = static_cast<uint64_t>(p.grad_offset), d.grad_bytes = static_cast<uint64_t>(p.grad_bytes);
-        give(desc, d, "desc");
+        copy_out(desc, d, "desc");
     });
 }
 

@@ -12,15 +12,15 @@ Cancellation cancellation_of(const mdlm_target &t, const char *call) {
     return {t.cancelled, t.cancelled_payload, call};
 }
 mdlm_target target_of(const mdlm_target *target) {
-    return target != nullptr ? take(target, "target") : defaults<mdlm_target>();
+    return target != nullptr ? copy_in(target, "target") : defaults<mdlm_target>();
 }
 
 // A budget is for plans that are to be found.
 Plan make(const mdlm_config *config, const mdlm_shape *shape, const mdlm_target &t, bool with_budget,
           Cancellation *cancellation = nullptr) {
-    mdlm_config c = take(config, "config");
+    mdlm_config c = copy_in(config, "config");
     if (!with_budget) validate(c), c.memory_budget = c.memory_budget_includes_parameters = 0;
-    const mdlm_shape s = take(shape, "shape");
+    const mdlm_shape s = copy_in(shape, "shape");
     DeviceTable table = device_table(t.device_table != nullptr ? t.device_table : "cpu");
     const Traits traits = table.scratch_bytes != 0 ? Traits{} : traits_of(t.device, t.num_threads);
     return Plan(c, s, traits, {}, std::move(table), rotary_table_bytes(resolve(c), s.seq_length), cancellation);
@@ -87,14 +87,14 @@ mdlm_status mdlm_plan_get_layer(const mdlm_plan *plan, int64_t layer, mdlm_plan_
         const BlockPlan &b = plan->plan.block_plan();
         if (layer < 0 || layer >= static_cast<int64_t>(b.items.size()))
             fail(MDLM_ERROR_ARGUMENT, "layer = %lld: expected 0 .. %zu", (long long)layer, b.items.size() - 1);
-        const ItemPlan &p = b.items[layer];
+        const ItemUsage &p = b.items[layer];
         const Unit &unit = plan->plan.policies().unit_of(layer);
         const ItemTimes t = plan->plan.times()[layer];
         const mdlm_plan_layer l = {sizeof l,          unit.first,          unit.count,          u(p.saved_bytes),
                                    u(p.host_bytes),   u(p.forward_bytes),  u(p.backward_bytes), u(p.most_alive_bytes),
                                    u(p.replayed_ops), u(p.replayed_flops), u(p.forward_flops),  u(p.backward_flops),
                                    u(t.forward_ns),   u(t.backward_ns),    u(t.extra_ns)};
-        give(info, l, "info");
+        copy_out(info, l, "info");
     });
 }
 
@@ -102,9 +102,9 @@ mdlm_status mdlm_plan_memory(const mdlm_plan *plan, mdlm_memory *memory) {
     return guard([&] {
         not_null(plan, "plan");
         const Plan &p = plan->plan;
-        give(memory,
-             memory_of(p.block_plan(), p.config(), p.shape().seq_length, p.parameter_bytes(), p.gradient_bytes()),
-             "memory");
+        copy_out(memory,
+                 memory_of(p.block_plan(), p.config(), p.shape().seq_length, p.parameter_bytes(), p.gradient_bytes()),
+                 "memory");
     });
 }
 
@@ -116,7 +116,7 @@ mdlm_status mdlm_plan_get_cost(const mdlm_plan *plan, mdlm_plan_cost *cost) {
         const mdlm_plan_cost c = {sizeof c,      u(t.forward_ns),       u(t.backward_ns),
                                   u(t.extra_ns), u(p.budget_bytes),     u(p.minimum_budget_bytes),
                                   u(p.gap_ns),   p.includes_parameters, p.optimal};
-        give(cost, c, "cost");
+        copy_out(cost, c, "cost");
     });
 }
 

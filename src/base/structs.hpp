@@ -80,7 +80,7 @@ inline size_t size_at(const void *p, const char *name) {
 // A copy of an input struct. Fields that a smaller one lacks take their defaults; the copy's struct_size is this
 // library's. Bytes that this library does not know must be 0.
 template <class T>
-T take(const T *in, const char *name) {
+T copy_in(const T *in, const char *name) {
     const size_t size = structs::size_at(in, name);
     structs::check_size<T>(in, size, name);
     const auto *bytes = reinterpret_cast<const unsigned char *>(in);
@@ -97,7 +97,7 @@ T take(const T *in, const char *name) {
 // Fills an output struct up to the smaller of the two sizes. struct_size and whatever lies beyond stay as the caller
 // set them.
 template <class T>
-void give(T *out, const T &value, const char *name) {
+void copy_out(T *out, const T &value, const char *name) {
     const size_t size = structs::size_at(out, name);
     structs::check_size<T>(out, size, name);
     constexpr size_t skip = sizeof(size_t);

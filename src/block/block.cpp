@@ -102,7 +102,7 @@ mdlm_io Block::io(const mdlm_batch &batch) const {
     return io;
 }
 
-Tape &Block::take_tape() {
+Tape &Block::acquire_tape() {
     Reservation &r = reserved();
     for (auto &tape : r.tapes) {
         if (tape->taken) continue;
@@ -121,7 +121,7 @@ void Block::reset_tape(Tape &tape) {
     tape.full = false;
 }
 
-void Block::give_tape(Tape &tape) {
+void Block::release_tape(Tape &tape) {
     reset_tape(tape);
     tape.taken = false;
 }
@@ -161,7 +161,7 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
     engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
         engine_.cancellation.check("at its start");
-        const mdlm_batch batch = take(given, "batch");
+        const mdlm_batch batch = copy_in(given, "batch");
         Reservation &r = reserved();
         if (tape != nullptr && tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
         const mdlm_io expected = io(batch);
@@ -216,7 +216,7 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
     engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
         engine_.cancellation.check("at its start");
-        if (given != nullptr) options = take(given, "options");
+        if (given != nullptr) options = copy_in(given, "options");
         Reservation &r = reserved();
         if (tape == nullptr) fail(MDLM_ERROR_ARGUMENT, "tape is NULL");
         if (tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");

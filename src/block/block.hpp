@@ -57,8 +57,8 @@ public:
     void prepare(const mdlm_batch &batch);
     mdlm_io io(const mdlm_batch &batch) const;
 
-    Tape &take_tape();
-    void give_tape(Tape &tape);
+    Tape &acquire_tape();
+    void release_tape(Tape &tape);
     void reset_tape(Tape &tape);
     void set_documents(Tape &tape, const int32_t *offsets, int64_t count);
     void forward(const mdlm_batch *batch, const void *x, Tape *tape, void *y);

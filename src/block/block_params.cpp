@@ -26,7 +26,7 @@ void Block::set_requires_grad(int64_t index, bool on) {
 void Block::init_params(uint64_t seed) {
     const std::string remark = engine_.log.listens() ? remark_on_initial_values(config_) : "";
     params_.init(*engine_.device, seed);
-    if (!remark.empty()) engine_.log.say(remark.c_str());
+    if (!remark.empty()) engine_.log.write(remark.c_str());
 }
 
 void Block::gather(const char *call, int64_t index, Find find, const void *with, mdlm_dtype dtype, void *host,

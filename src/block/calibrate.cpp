@@ -18,7 +18,7 @@ int64_t since(Clock::time_point start) {
 }
 
 // A size is tried while the one before took less than this, so that a slow device is measured with small ones.
-constexpr int64_t enough_ns = 8'000'000, patience_ns = 40'000'000;
+constexpr int64_t enough_ns = 8'000'000, time_limit_ns = 40'000'000;
 
 class Bench {
 public:
@@ -124,7 +124,7 @@ private:
         d_.synchronize();
         int64_t least = INT64_MAX;
         const Clock::time_point start = Clock::now();
-        for (int i = 0; i < 2 || (i < 20 && since(start) < patience_ns); ++i) {
+        for (int i = 0; i < 2 || (i < 20 && since(start) < time_limit_ns); ++i) {
             const Clock::time_point at = Clock::now();
             run();
             d_.synchronize();

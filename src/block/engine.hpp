@@ -13,18 +13,18 @@
 
 namespace mdlm {
 
-// Whom to tell of every op that ran; mdlm_context_set_observer.
+// Called with every op that ran; mdlm_context_set_observer.
 struct Observer {
     void (*call)(void *payload, const mdlm_op_event *event) = nullptr;
     void *payload = nullptr;
 };
 
-// Whom to tell what a caller may want to know; mdlm_context_desc.log.
+// Called with what a caller may want to know; mdlm_context_desc.log.
 struct Log {
     void (*call)(void *payload, const char *line) = nullptr;
     void *payload = nullptr;
     bool listens() const { return call != nullptr; }
-    void say(const char *line) const {
+    void write(const char *line) const {
         if (call == nullptr) return;
         const CallersFloats floats;
         call(payload, line);

@@ -36,20 +36,20 @@ void own_free(void *, void *at, size_t bytes, size_t alignment, void *) {
 }  // namespace
 
 Memory::~Memory() {
-    if (at_ != nullptr) from_->give(at_, static_cast<size_t>(bytes_), granule);
+    if (at_ != nullptr) from_->free(at_, static_cast<size_t>(bytes_), granule);
 }
 
 Allocator::Allocator(const mdlm_allocator *table) : table_{sizeof(mdlm_allocator), own_alloc, own_free, nullptr} {
     if (table != nullptr) table_ = *table, callers_ = true;
 }
 
-void *Allocator::take(size_t bytes, size_t alignment) {
+void *Allocator::alloc(size_t bytes, size_t alignment) {
     ++calls_;
     const CallersFloats floats;
     return table_.alloc(table_.payload, bytes, alignment, nullptr);
 }
 
-void Allocator::give(void *at, size_t bytes, size_t alignment) {
+void Allocator::free(void *at, size_t bytes, size_t alignment) {
     if (callers_ && made_.another_process()) return;
     const CallersFloats floats;
     table_.free(table_.payload, at, bytes, alignment, nullptr);
@@ -58,7 +58,7 @@ void Allocator::give(void *at, size_t bytes, size_t alignment) {
 Memory Allocator::allocate(int64_t bytes, const char *what) {
     Memory m;
     if (bytes == 0) return m;
-    void *at = take(static_cast<size_t>(bytes), granule);
+    void *at = alloc(static_cast<size_t>(bytes), granule);
     if (at == nullptr) fail(MDLM_ERROR_MEMORY, "%s: %lld bytes could not be allocated", what, (long long)bytes);
     m.from_ = this, m.at_ = at, m.bytes_ = bytes;
     if (reinterpret_cast<uintptr_t>(at) % granule != 0)

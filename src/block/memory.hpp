@@ -38,10 +38,10 @@ public:
     // 0 bytes: an empty Memory, and the allocator is not asked. what names the thing in the error's text. Aligned to
     // the granule.
     Memory allocate(int64_t bytes, const char *what);
-    void *take(size_t bytes, size_t alignment);  // nullptr when there is none
+    void *alloc(size_t bytes, size_t alignment);  // nullptr when there is none
     // In a child that fork made, what is the caller's stays: its functions may count on threads, locks or devices that
     // are not there.
-    void give(void *at, size_t bytes, size_t alignment);
+    void free(void *at, size_t bytes, size_t alignment);
     uint64_t calls() const { return calls_; }
 
 private:

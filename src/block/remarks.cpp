@@ -17,7 +17,7 @@ struct Extra {
 };
 Extra extra_of(const BlockPlan &plan) {
     Extra extra;
-    for (const ItemPlan &item : plan.items) extra.replayed_ops += item.replayed_ops;
+    for (const ItemUsage &item : plan.items) extra.replayed_ops += item.replayed_ops;
     extra.moves = std::any_of(plan.backward.begin(), plan.backward.end(), [](const PlanEntry &e) {
         return e.kind == PlanEntry::Kind::from_host || e.kind == PlanEntry::Kind::gather_input;
     });

@@ -34,7 +34,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
         engine_.cancellation.check("at its start");
-        const mdlm_shape shape = take(given, "shape");
+        const mdlm_shape shape = copy_in(given, "shape");
         if (planned_for != nullptr && planned_for->digest != config_.digest)
             fail(MDLM_ERROR_CONFIG, "plan: it was made for another config than the block's");
         check_shape(config_, shape);
@@ -77,7 +77,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     engine_.arena_bytes += reservation_->arena.bytes();
     engine_.host_bytes += reservation_->host.bytes();
     engine_.parameter_bytes += reservation_->rotary.bytes();
-    if (!remark.empty()) engine_.log.say(remark.c_str());
+    if (!remark.empty()) engine_.log.write(remark.c_str());
 }
 
 // Everything that a reservation owns alone.

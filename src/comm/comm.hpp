@@ -41,9 +41,9 @@ public:
     // other. Both of them say so, and both take it back (null) before either is gone.
     void set_partner(Comm *partner) noexcept;
 
-    // A context takes the communicator for as long as it lives. False: another has it.
-    bool take() noexcept { return !taken_.exchange(true); }
-    void give() noexcept { taken_ = false; }
+    // A context acquires the communicator for as long as it lives. False: another has it.
+    bool acquire() noexcept { return !in_use_.exchange(true); }
+    void release() noexcept { in_use_ = false; }
 
 protected:
     // They throw Error when it cannot be done, and then touch no buffer any more.
@@ -58,7 +58,7 @@ private:
     template <class F>
     void run(const char *name, F &&f);
     const MadeIn made_;
-    std::atomic<bool> taken_{false}, busy_{false}, aborted_{false};
+    std::atomic<bool> in_use_{false}, busy_{false}, aborted_{false};
     std::mutex partner_mutex_;
     Comm *partner_ = nullptr;
 };

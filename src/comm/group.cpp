@@ -30,9 +30,9 @@ Group::Group(std::shared_ptr<Comm> comm, std::shared_ptr<Comm> host_comm, std::u
         fail(MDLM_ERROR_STATE, "%s: rank %lld of %lld is in use by another context: expected one context at a time",
              name, (long long)rank_, (long long)size_);
     };
-    if (!comm_->take()) in_use("desc.comm");
-    if (host_comm_ != nullptr && !host_comm_->take()) {
-        comm_->give();
+    if (!comm_->acquire()) in_use("desc.comm");
+    if (host_comm_ != nullptr && !host_comm_->acquire()) {
+        comm_->release();
         in_use("desc.host_comm");
     }
     if (host_comm_ == nullptr) return;
@@ -44,9 +44,9 @@ Group::~Group() {
     if (host_comm_ != nullptr) {
         comm_->set_partner(nullptr);
         host_comm_->set_partner(nullptr);
-        host_comm_->give();
+        host_comm_->release();
     }
-    comm_->give();
+    comm_->release();
 }
 
 void Group::gather_host(const void *mine, void *to, int64_t count, DType dtype, const Timeout &timeout) {

@@ -51,7 +51,8 @@ struct PlanEntry {
     int64_t host = 0;  // offset of the item in the tape's host storage
 };
 
-struct ItemPlan {
+// What one item of a plan needs and does, at the reserved shape.
+struct ItemUsage {
     int64_t saved_bytes = 0, host_bytes = 0;
     int64_t base = 0;                               // of its unit's frame in the stack
     int64_t forward_bytes = 0, backward_bytes = 0;  // most used above what earlier units saved
@@ -87,7 +88,7 @@ struct BlockPlan {
     BlockPlanInput input;
     std::vector<std::shared_ptr<const Differentiated>> layers;  // by item
     std::vector<PlanEntry> forward, backward, evaluate;
-    std::vector<ItemPlan> items;
+    std::vector<ItemUsage> items;
     int64_t fixed_bytes = 0;
     int64_t stack_bytes = 0;  // of one tape
     int64_t slab_origin = 0;  // Place::slab counts from here

@@ -44,7 +44,7 @@ public:
 
 private:
     void measure(const PlanEntry &e, bool is_backward, int64_t top) {
-        ItemPlan &item = p_.items[e.item];
+        ItemUsage &item = p_.items[e.item];
         // Frames of a tape's own are below the slab or apart from it; inner frames are below the slab's offset.
         const int64_t below = one_ ? item.base : 0;
         const int64_t frame = !one_ && e.frame.kind == PK::stack ? e.layout->frame_bytes : 0;

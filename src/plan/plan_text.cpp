@@ -62,14 +62,14 @@ std::string print(const Plan &plan) {
         int64_t end = i + 1;
         const Unit &unit = plan.policies().unit_of(i);
         const auto alike = [&](int64_t j) {
-            const ItemPlan &x = b.items[i], &y = b.items[j];
+            const ItemUsage &x = b.items[i], &y = b.items[j];
             return j < plan.programs().num_layers && i < plan.programs().num_layers &&
                    plan.policies().unit_of(j).count == 1 && unit.count == 1 &&
                    plan.policies().items[i] == plan.policies().items[j] && x.saved_bytes == y.saved_bytes &&
                    x.forward_bytes == y.forward_bytes && x.backward_bytes == y.backward_bytes;
         };
         while (end < plan.programs().items() && alike(end)) ++end;
-        const ItemPlan &p = b.items[i];
+        const ItemUsage &p = b.items[i];
         char name[64];
         if (i == plan.programs().num_layers) std::snprintf(name, sizeof name, "final norm");
         else if (end - i > 1) std::snprintf(name, sizeof name, "%" PRId64 "-%" PRId64, i, end - 1);

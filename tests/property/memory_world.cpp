@@ -139,12 +139,12 @@ Outcome World::run() {
         } else if (e.kind == Event::Kind::backward) {
             block_->backward(tapes[e.micro], nullptr, dy_of(e, o, i),
                              draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
-            block_->give_tape(*tapes[e.micro]);
+            block_->release_tape(*tapes[e.micro]);
         } else {
-            mdlm::Tape &tape = block_->take_tape();
+            mdlm::Tape &tape = block_->acquire_tape();
             tapes[e.micro] = &tape;
             block_->forward(&batch, x(e.micro), &tape, o.y[i].get());
-            if (e.kind == Event::Kind::abandon) block_->give_tape(tape);
+            if (e.kind == Event::Kind::abandon) block_->release_tape(tape);
         }
     }
     finish(o);

@@ -23,22 +23,22 @@ constexpr size_t line = 64, guard = 64;
 // An array that begins `off` bytes behind the beginning of a line of the cache, between guards.
 class Placed {
 public:
-    Placed(Buffer &content, size_t off) : bytes_(content.size()), room_(2 * guard + 2 * line + bytes_, 0xa5) {
-        unsigned char *from = room_.data() + guard;
+    Placed(Buffer &content, size_t off) : bytes_(content.size()), group_(2 * guard + 2 * line + bytes_, 0xa5) {
+        unsigned char *from = group_.data() + guard;
         at_ = from + (line - reinterpret_cast<uintptr_t>(from) % line) % line + off;
         std::memcpy(at_, content.get(), bytes_);
     }
     void *get() { return at_; }
     uint64_t digest(uint64_t hash) const { return fnv(at_, bytes_, hash); }
     bool guards_are_whole() const {
-        for (const unsigned char &c : room_)
+        for (const unsigned char &c : group_)
             if ((&c < at_ || &c >= at_ + bytes_) && c != 0xa5) return false;
         return true;
     }
 
 private:
     size_t bytes_;
-    std::vector<unsigned char> room_;
+    std::vector<unsigned char> group_;
     unsigned char *at_;
 };
 
@@ -253,7 +253,7 @@ TEST_CASE("a device that needs more says so and is given it") {
     block.params().init(*engine.device, 42);
     CHECK(block.io(rig.batch).alignment == 16);
     const auto off = [](Buffer &b, size_t bytes) { return static_cast<void *>(static_cast<char *>(b.get()) + bytes); };
-    mdlm::Tape &tape = block.take_tape();
+    mdlm::Tape &tape = block.acquire_tape();
     for (const size_t bytes : {4, 8, 12}) {
         CHECK_THROWS_WITH_AS(block.forward(&rig.batch, off(rig.x, bytes), nullptr, rig.y.get()),
                              doctest::Contains("aligned to 16"), mdlm::Error);
@@ -266,7 +266,7 @@ TEST_CASE("a device that needs more says so and is given it") {
                              doctest::Contains("dx = "), mdlm::Error);
         block.backward(&tape, nullptr, rig.dy.get(), rig.dx.get());
     }
-    block.give_tape(tape);
+    block.release_tape(tape);
 }
 
 TEST_CASE("collectives for the caller's own data: aligned as an element is") {

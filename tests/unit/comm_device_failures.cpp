@@ -69,7 +69,7 @@ Stepped step_with(const std::shared_ptr<mdlm::Comm> &comm, int fail_at, int orde
     block->reserve(&rig.shape, nullptr);
     block->params().init(*engine->device, 42);
     block->params().zero_grads(*engine->device);
-    mdlm::Tape &tape = block->take_tape();
+    mdlm::Tape &tape = block->acquire_tape();
     faulty.calls = 0;
     faulty.fail_at = fail_at;
     try {
@@ -88,7 +88,7 @@ Stepped step_with(const std::shared_ptr<mdlm::Comm> &comm, int fail_at, int orde
             out.next = e;
         }
     }
-    if (order % 2 == 0) block->give_tape(tape);
+    if (order % 2 == 0) block->release_tape(tape);
     return out;
 }
 

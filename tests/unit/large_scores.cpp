@@ -72,11 +72,11 @@ private:
     // Scratch, aligned as the arena aligns it.
     class Block {
     public:
-        explicit Block(int64_t bytes) : room_(size_t(bytes) + 256) {}
-        void *data() { return room_.data() + (256 - reinterpret_cast<uintptr_t>(room_.data()) % 256) % 256; }
+        explicit Block(int64_t bytes) : group_(size_t(bytes) + 256) {}
+        void *data() { return group_.data() + (256 - reinterpret_cast<uintptr_t>(group_.data()) % 256) % 256; }
 
     private:
-        std::vector<char> room_;
+        std::vector<char> group_;
     };
 };
 

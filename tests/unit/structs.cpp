@@ -76,7 +76,7 @@ TEST_CASE("structs: a larger struct is taken while its unknown tail is zero") {
         uint64_t unknown;
     } larger = {MDLM_MEMORY_INIT, 42};
     larger.first.struct_size = sizeof larger;
-    mdlm::give(&larger.first, known, "memory");
+    mdlm::copy_out(&larger.first, known, "memory");
     CHECK(larger.first.host_bytes == 5);
     CHECK(larger.first.struct_size == sizeof larger);
     CHECK(larger.unknown == 42);
@@ -84,7 +84,7 @@ TEST_CASE("structs: a larger struct is taken while its unknown tail is zero") {
     smaller.struct_size = offsetof(mdlm_memory, host_bytes);
     smaller.host_bytes = 1;
     known.peak_bytes = 8;
-    mdlm::give(&smaller, known, "memory");
+    mdlm::copy_out(&smaller, known, "memory");
     CHECK(smaller.peak_bytes == 8);
     CHECK(smaller.host_bytes == 1);
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "comm/mpi/patience.hpp"
+#include "comm/mpi/backoff.hpp"
 
 namespace mdlm {
 
@@ -156,14 +156,14 @@ bool Link::test(std::vector<MPI_Request> &requests) {
 void Link::miss(int32_t peer) {
     const Peer &p = peers_[static_cast<size_t>(peer)];
     if (!p.left || p.completed >= calls_) return;
-    told_ = true;  // by the peer, to everyone
+    notified_ = true;  // by the peer, to everyone
     if (p.reason[0] != 0) fail(MDLM_ERROR_COMM, "%s", p.reason);
     fail(MDLM_ERROR_COMM, "rank %d has left the group", peer);
 }
 
 void Link::wait(std::vector<MPI_Request> &requests) {
     if (test(requests)) return;
-    Patience patience(timeout_ms_);
+    Backoff backoff(timeout_ms_);
     for (int64_t looks = 1; !test(requests); ++looks) {
         if (looks % 8 == 0) {
             hear();
@@ -175,7 +175,7 @@ void Link::wait(std::vector<MPI_Request> &requests) {
             }
             if (mdlm_comm_cancelled() != 0) fail(MDLM_ERROR_CANCELLED, "it was cancelled while it waited");
         }
-        if (!patience.rest())
+        if (!backoff.wait())
             for (size_t p = 0; p < peers_.size(); ++p)
                 if (requests[p] != MPI_REQUEST_NULL)
                     fail(MDLM_ERROR_COMM, "rank %d waited %lld ms for rank %zu, which did not come", rank_,

@@ -128,7 +128,7 @@ private:
     void compare(Slot &slot);
     void listen();
     void hear();
-    void tell(Notice &notice, std::vector<MPI_Request> &requests, Notice::Kind kind) noexcept;
+    void post_notice(Notice &notice, std::vector<MPI_Request> &requests, Notice::Kind kind) noexcept;
     void drain();
     [[noreturn]] void refuse() { fail(MDLM_ERROR_COMM, "%s", reason_); }
 
@@ -144,7 +144,7 @@ private:
     int64_t calls_ = 0, completed_ = 0, timeout_ms_ = 0;
     std::atomic<bool> abort_wanted_{false}, broken_{false};
     bool started_ = false, has_left_ = false;
-    bool told_ = false;  // the others know why it is broken
+    bool notified_ = false;  // the others know why it is broken
     char reason_[sizeof(Notice::reason)] = "";
 
     std::mutex mutex_;                     // of all MPI calls: a thread that aborts may not come between

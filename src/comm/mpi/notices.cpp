@@ -38,13 +38,13 @@ void Link::hear() {
         } else if (!broken_) {
             std::snprintf(reason_, sizeof reason_, "%.*s", static_cast<int>(sizeof reason_) - 1, heard_.reason);
             broken_ = true;
-            told_ = true;  // its sender has told everyone
+            notified_ = true;  // its sender has told everyone
         }
         listen();
     }
 }
 
-void Link::tell(Notice &notice, std::vector<MPI_Request> &requests, Notice::Kind kind) noexcept {
+void Link::post_notice(Notice &notice, std::vector<MPI_Request> &requests, Notice::Kind kind) noexcept {
     notice.kind = kind;
     notice.completed = completed_;
     std::memcpy(notice.reason, reason_, sizeof reason_);
@@ -64,9 +64,9 @@ void Link::abort() noexcept {
     if (!lock) return;  // a collective runs, looks at abort_wanted_, and comes here
     if (!broken_) std::snprintf(reason_, sizeof reason_, "rank %d aborted the group", rank_);
     broken_ = true;
-    if (told_ || has_left_) return;
-    told_ = true;
-    tell(abort_notice_, abort_requests_, Notice::aborted);
+    if (notified_ || has_left_) return;
+    notified_ = true;
+    post_notice(abort_notice_, abort_requests_, Notice::aborted);
 }
 
 void Link::leave() noexcept {
@@ -74,12 +74,12 @@ void Link::leave() noexcept {
     if (has_left_) return;
     has_left_ = true;
     if (!started_) return;
-    if (abort_wanted_ && !told_) {
+    if (abort_wanted_ && !notified_) {
         if (!broken_) std::snprintf(reason_, sizeof reason_, "rank %d aborted the group", rank_);
-        broken_ = told_ = true;
-        tell(abort_notice_, abort_requests_, Notice::aborted);
+        broken_ = notified_ = true;
+        post_notice(abort_notice_, abort_requests_, Notice::aborted);
     }
-    tell(left_notice_, left_requests_, Notice::left);
+    post_notice(left_notice_, left_requests_, Notice::left);
     for (Slot &s : slots_)
         for (MPI_Request &r : s.receives)
             if (r != MPI_REQUEST_NULL) MPI_Cancel(&r);

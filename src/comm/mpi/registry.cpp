@@ -16,7 +16,7 @@ struct Registry {
     bool watching = false;
 };
 
-constexpr std::chrono::seconds patience{2};  // with ranks that never say that they leave
+constexpr std::chrono::seconds finalize_timeout{2};  // with ranks that never say that they leave
 
 // Never destroyed: MPI may write into a link's buffers until the process ends.
 Registry &registry() {
@@ -39,7 +39,7 @@ int on_finalize(MPI_Comm, int, void *, void *) {
     Registry &r = registry();
     const std::lock_guard lock(r.mutex);
     for (const auto &link : r.live) link->leave();
-    const auto until = std::chrono::steady_clock::now() + patience;
+    const auto until = std::chrono::steady_clock::now() + finalize_timeout;
     for (;;) {
         sweep(r, true);
         bool all = r.retired.empty();

@@ -182,16 +182,16 @@ public:
         const ArgumentSet &s = sets_[static_cast<size_t>(set)];
         dnnl_exec_arg_t arguments[5];
         int count = 0;
-        const auto give = [&](int what, const MemoryHandle &to, const void *from) {
+        const auto bind = [&](int what, const MemoryHandle &to, const void *from) {
             if (!to) return;
             CHECK(dnnl_memory_set_data_handle, to.get(), const_cast<void *>(from));
             arguments[count++] = {what, to.get()};
         };
-        give(DNNL_ARG_SRC, s.a, o.a);
-        give(DNNL_ARG_WEIGHTS, s.b, o.b);
-        give(DNNL_ARG_DST, s.c, o.c);
-        give(DNNL_ARG_BIAS, s.bias, o.bias);
-        give(DNNL_ARG_SCRATCHPAD, s.scratch, scratch);
+        bind(DNNL_ARG_SRC, s.a, o.a);
+        bind(DNNL_ARG_WEIGHTS, s.b, o.b);
+        bind(DNNL_ARG_DST, s.c, o.c);
+        bind(DNNL_ARG_BIAS, s.bias, o.bias);
+        bind(DNNL_ARG_SCRATCHPAD, s.scratch, scratch);
         const dnnl_stream_t stream = streams_[static_cast<size_t>(worker)].get();
         CHECK(dnnl_primitive_execute, ready_.get(), stream, count, arguments);
         CHECK(dnnl_stream_wait, stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a group of threads wait for each other, and how the group ends.
+// A barrier for the ranks of a group of threads, and how the group ends.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -16,41 +16,41 @@
 
 namespace mdlm {
 
-// Of a meeting all ranks return or all are refused: which of the two comes first, the last rank's arrival or the end of
-// the group, is settled under the mutex. A rank that looks without it looks for the end first and for the meeting after
-// that, since who ends a group may have met before.
+// Every wait of a rank is for the next epoch. From an epoch all ranks return, or all are refused: which of the two
+// comes first, the last rank's arrival or the end of the group, is settled under the mutex. A rank that looks without
+// it looks for the end first and for the epoch after that, since who ends a group may have arrived before.
 //
 // Look is called where a waiting rank may be preempted between two looks, for tests.
-struct LookOnce {
+struct NoPause {
     void operator()() const {}
 };
-template <class Look = LookOnce>
-class Meeting {
+template <class Look = NoPause>
+class Barrier {
 public:
-    Meeting(int32_t size, bool spins, Look look = {})
-        : meetings_(static_cast<size_t>(size)), spins_(spins), look_(std::move(look)) {}
-    int32_t size() const { return static_cast<int32_t>(meetings_.size()); }
+    Barrier(int32_t size, bool spins, Look look = {})
+        : epochs_(static_cast<size_t>(size)), spins_(spins), look_(std::move(look)) {}
+    int32_t size() const { return static_cast<int32_t>(epochs_.size()); }
 
     // Returns when all ranks have come.
-    void meet(int32_t rank, const Timeout &timeout) {
+    void arrive_and_wait(int32_t rank, const Timeout &timeout) {
         if (broken_) refuse();
-        std::atomic<uint64_t> &mine = meetings_[static_cast<size_t>(rank)];
-        const uint64_t meeting = mine.load(std::memory_order_relaxed) + 1;
-        mine = meeting;
+        std::atomic<uint64_t> &mine = epochs_[static_cast<size_t>(rank)];
+        const uint64_t epoch = mine.load(std::memory_order_relaxed) + 1;
+        mine = epoch;
         if (arrived_.fetch_add(1) + 1 == size()) {
             arrived_ = 0;
             {
                 const std::lock_guard lock(mutex_);
-                if (!broken_) done_ = meeting;
+                if (!broken_) done_ = epoch;
             }
             changed_.notify_all();
-        } else if (!spin(meeting)) {
-            wait(rank, meeting, timeout);
+        } else if (!spin(epoch)) {
+            wait(rank, epoch, timeout);
         }
-        if (done_ < meeting) refuse();
+        if (done_ < epoch) refuse();
     }
 
-    // Between the two, a rank may touch others' buffers; break_up waits until nobody does.
+    // Between the two, a rank may touch others' buffers; abort waits until nobody does.
     bool enter() {
         ++inside_;
         if (!broken_) return true;
@@ -61,11 +61,11 @@ public:
     bool broken() const { return broken_.load(std::memory_order_relaxed); }
 
     // The first reason stays. What it says of must not be inside. No rank touches another's buffer afterwards. Nothing
-    // happens where the meeting unless_met has taken place.
-    void break_up(const char *format, int32_t a, int64_t b, int32_t c, uint64_t unless_met = UINT64_MAX) noexcept {
+    // happens where the epoch unless_done is over.
+    void abort(const char *format, int32_t a, int64_t b, int32_t c, uint64_t unless_done = UINT64_MAX) noexcept {
         {
             const std::lock_guard lock(mutex_);
-            if (done_ >= unless_met) return;
+            if (done_ >= unless_done) return;
             if (!broken_) std::snprintf(reason_, sizeof reason_, format, a, static_cast<long long>(b), c);
             broken_ = true;
         }
@@ -96,12 +96,12 @@ private:
     }
 
     // True when it is settled: done_ says how.
-    bool spin(uint64_t meeting) {
+    bool spin(uint64_t epoch) {
         if (!spins_) return false;
         const auto until = Clock::now() + spin_time;
         do {
             for (int i = 0; i < 16; ++i) {
-                if (done_.load(std::memory_order_acquire) >= meeting) return true;
+                if (done_.load(std::memory_order_acquire) >= epoch) return true;
                 look_();
                 if (broken_) return true;
                 pause();
@@ -110,44 +110,44 @@ private:
         return false;
     }
 
-    void wait(int32_t rank, uint64_t meeting, const Timeout &timeout) {
+    void wait(int32_t rank, uint64_t epoch, const Timeout &timeout) {
         const auto begin = Clock::now(), until = begin + std::chrono::milliseconds(timeout.ms);
         std::unique_lock lock(mutex_);
-        const auto over = [&] { return done_ >= meeting || broken_; };
+        const auto over = [&] { return done_ >= epoch || broken_; };
         while (timeout.cancellation != nullptr) {
             const auto next = std::min(until, Clock::now() + Timeout::between_asks);
             if (changed_.wait_until(lock, next, over)) return;
             if (next == until) break;
             lock.unlock();  // it may call whatever it likes
-            if (timeout.cancellation->ask_after(Timeout::between_asks)) end_cancelled(rank, meeting, begin, timeout);
+            if (timeout.cancellation->ask_after(Timeout::between_asks)) end_cancelled(rank, epoch, begin, timeout);
             lock.lock();
         }
         if (changed_.wait_until(lock, until, over)) return;
-        const int32_t missing = first_missing(meeting);
+        const int32_t missing = first_missing(epoch);
         if (missing < size()) {
             lock.unlock();
-            break_up("rank %d waited %lld ms for rank %d, which did not come", rank, timeout.ms, missing, meeting);
+            abort("rank %d waited %lld ms for rank %d, which did not come", rank, timeout.ms, missing, epoch);
         } else {
             changed_.wait(lock, over);  // all have come, and the last of them is about to say so
         }
     }
 
-    int32_t first_missing(uint64_t meeting) const {
+    int32_t first_missing(uint64_t epoch) const {
         int32_t rank = 0;
-        while (rank < size() && meetings_[static_cast<size_t>(rank)] >= meeting) ++rank;
+        while (rank < size() && epochs_[static_cast<size_t>(rank)] >= epoch) ++rank;
         return rank;
     }
 
     // The others may have come while the caller's function was asked, and go on: they get their error when they next
     // come here.
-    [[noreturn]] void end_cancelled(int32_t rank, uint64_t meeting, Clock::time_point begin, const Timeout &timeout) {
-        const int32_t missing = std::min(first_missing(meeting), size() - 1);
+    [[noreturn]] void end_cancelled(int32_t rank, uint64_t epoch, Clock::time_point begin, const Timeout &timeout) {
+        const int32_t missing = std::min(first_missing(epoch), size() - 1);
         const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
-        break_up("rank %d was cancelled when it had waited %lld ms for rank %d", rank, waited, missing);
+        abort("rank %d was cancelled when it had waited %lld ms for rank %d", rank, waited, missing);
         timeout.cancellation->end("in its wait of %lld ms for rank %d", static_cast<long long>(waited), missing);
     }
 
-    std::vector<std::atomic<uint64_t>> meetings_;  // that each rank has come to
+    std::vector<std::atomic<uint64_t>> epochs_;  // that each rank has arrived at
     const bool spins_;
     Look look_;
     std::atomic<int32_t> arrived_{0}, inside_{0};

@@ -9,11 +9,11 @@
 
 namespace mdlm {
 
-class Patience {
+class Backoff {
 public:
-    explicit Patience(int64_t timeout_ms) : timeout_(timeout_ms) {}
+    explicit Backoff(int64_t timeout_ms) : timeout_(timeout_ms) {}
     // Between two looks. False when the time is up.
-    bool rest() {
+    bool wait() {
         if (++looks_ < eager_looks) return true;
         const auto now = Clock::now();
         if (looks_ == eager_looks) began_ = now;
