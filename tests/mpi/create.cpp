@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making communicators from MPI: what is refused, from which threads, and several side by side.
+#include <memory>
 #include <thread>
 
 #include "own_comm.hpp"
+#include "support/child.hpp"
 
 namespace mpi_test {
 namespace {
@@ -90,11 +92,45 @@ std::string wrong_thread(int rank, int, int64_t) {
     return wrong;
 }
 
+// In a child that fork made, communicators, contexts on them and MPI itself are the parent's: refused, and destroyed
+// without a word to anybody.
+std::string in_a_child(int, int, int64_t) {
+    Own own;
+    auto step = std::make_unique<Step>(own.comm, Settings{});
+    OK(step->forward());
+    OK(step->backward());
+    OK(step->forward());
+    for (const bool context_first : {true, false}) {
+        const std::string wrong = mdlm_test::in_child([&]() -> std::string {
+            mdlm_comm *more = nullptr;
+            int32_t rank = 0;
+            std::string said = expect_status(step->backward(), MDLM_ERROR_STATE, "fork");
+            if (said.empty()) said = expect_status(sum(own.comm, 10, long_ms), MDLM_ERROR_STATE, "fork");
+            if (said.empty()) said = expect_status(mdlm_comm_abort(own.comm), MDLM_ERROR_STATE, "fork");
+            if (said.empty()) said = expect_status(mdlm_comm_rank(own.comm, &rank, nullptr), MDLM_ERROR_STATE, "fork");
+            for (MPI_Comm world : {MPI_COMM_WORLD, MPI_COMM_SELF})
+                if (said.empty())
+                    said = expect_status(mdlm_comm_create_mpi(world, &more), MDLM_ERROR_STATE, "MPI: process ");
+            if (said.empty() && more != nullptr) said = "out was written by a call that failed";
+            if (context_first) step.reset();
+            own.destroy();
+            step.reset();
+            return said;
+        });
+        if (!wrong.empty()) return "in the child: " + wrong;
+    }
+    OK(step->backward());  // the group has noticed nothing
+    OK(step->forward());
+    OK(sum(own.comm, 100000, long_ms));
+    return "";
+}
+
 }  // namespace
 
 std::vector<Case> create_cases() {
     return {case_of("create: arguments", arguments), case_of("create: groups side by side", side_by_side),
-            case_of("create: a thread that may not call MPI", wrong_thread)};
+            case_of("create: a thread that may not call MPI", wrong_thread),
+            case_of("create: a child that fork made", in_a_child)};
 }
 
 }  // namespace mpi_test
