@@ -91,7 +91,8 @@ TEST_CASE("planner: a large search asks all along, a thousand times a second at 
     for (const auto &[layers, tapes] : {std::pair{300, 1}, {300, 2}, {3000, 1}, {3000, 2}}) {
         const std::string text = write_chain(huge_chain(layers, tapes));
         for (const Search &search : searches)
-            for (const int64_t after_ms : {0, 200, 8000}) {
+            for (const int64_t after_ms : {0, 200, 6000}) {
+                if (after_ms > 200 && (layers < 3000 || tapes < 2)) continue;  // one that goes on for so long
                 CAPTURE(layers);
                 CAPTURE(tapes);
                 CAPTURE(search.all_budgets);
