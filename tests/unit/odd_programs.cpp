@@ -183,6 +183,24 @@ TEST_CASE("odd programs: a part of a gradient that two ops assign is refused, an
     }
 }
 
+TEST_CASE("odd programs: a norm adds to no gradient of which only parts are there") {
+    Maker m;
+    const BufferId qkv = m.linear("qkv", m.p.input, 3 * width);
+    NormSpec norm;
+    norm.width = 3 * width, norm.rms = true, norm.epsilon = 1e-5, norm.weight = static_cast<ParamId>(m.p.params.size());
+    Param weight;
+    weight.name = "weight", weight.full[0] = norm.width;
+    m.p.params.push_back(weight);
+    const BufferId normed = m.buffer("normed", norm.width), stats = m.buffer("stats", 1);
+    m.p.buffers[stats].main = normed;
+    m.emit(make_norm(norm, qkv, normed, stats), {norm.weight});
+    const BufferId other = m.linear("other", normed, width);
+    const BufferId context =
+        m.attention("context", Maker::attention_spec(3 * width, 0, width, 2 * width), qkv, qkv, qkv);
+    const auto program = m.take(m.sum("output", context, other));
+    CHECK(status_of([&] { all_wanted(program); }, "gradient of qkv: an op adds to it") == MDLM_ERROR_INTERNAL);
+}
+
 TEST_CASE("odd programs: attention of which only some inputs want a gradient") {
     for (const bool fused : {true, false}) {
         Maker m;
