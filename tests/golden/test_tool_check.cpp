@@ -11,7 +11,7 @@ TEST_CASE("golden: mdlm check passes what is right and fails what is past the to
     const Ended fine = tool(all);
     CHECK(fine.status == 0);
     CHECK(fine.err == "");
-    CHECK(lines(fine.out) == 8);
+    CHECK(lines(fine.out) == std::ssize(case_names()));
 
     const std::string dlm = case_folder("dlm");
     CHECK(tool({"check", dlm}).status == 0);
@@ -46,7 +46,7 @@ TEST_CASE("golden: mdlm check on ranks, under every recompute setting") {
     const Ended pair = check({"--tensor-model-parallel-size=2", "--sweep", "--threads=1"});
     CHECK(pair.status == 0);
     CHECK(pair.err == "");
-    CHECK(lines(pair.out) == 8);
+    CHECK(lines(pair.out) == std::ssize(case_names()));
     CHECK(!holds(pair.out, "skip"));
     CHECK(holds(pair.out, "dlm  cpu f32  t 2  "));
     CHECK(holds(pair.out, "bits the same"));
@@ -54,7 +54,7 @@ TEST_CASE("golden: mdlm check on ranks, under every recompute setting") {
     const Ended four =
         check({"--tensor-model-parallel-size=4", "--sequence-parallel", "--device=reference", "--dtype=f64"});
     CHECK(four.status == 0);
-    CHECK(lines(four.out) == 8);
+    CHECK(lines(four.out) == std::ssize(case_names()));
     CHECK(holds(four.out, "gqa  because num_attention_heads = 6"));
     CHECK(holds(four.out, "odd  because seq_length = 7"));
     CHECK(holds(four.out, "dlm  reference f64  t 4 sp  "));
