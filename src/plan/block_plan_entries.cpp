@@ -149,8 +149,8 @@ private:
         int64_t at = slab_above(u).offset;
         std::vector<PlanEntry> entries;
         for (int64_t i = u.unit.first; i <= final; ++i) {
-            LayerPolicy policy = in_.policies.items[i];
-            if (i == final) policy.assign(policy.size(), Storage::replay);
+            const LayerPolicy policy =
+                i == final ? replay_all(in_.programs.of(i), Storage::replay) : in_.policies.items[i];
             PlanEntry e = entry(EK::forward, i, p_.schedule(i, policy, true), nullptr);
             LayoutKey key;
             key.x_in_frame = i > u.unit.first;

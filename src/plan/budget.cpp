@@ -21,9 +21,7 @@ int64_t most_unit_layers(int64_t layers) {
 Policies replaying(const Programs &programs, Storage input) {
     Policies p;
     for (int64_t i = 0; i < programs.items(); ++i) {
-        LayerPolicy policy(programs.of(i).buffers.size(), Storage::replay);
-        policy[programs.of(i).input] = i < programs.num_layers ? input : Storage::keep;
-        p.items.push_back(std::move(policy));
+        p.items.push_back(replay_all(programs.of(i), i < programs.num_layers ? input : Storage::keep));
         p.units.push_back({i, 1});
     }
     return p;

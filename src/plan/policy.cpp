@@ -2,7 +2,6 @@
 #include "plan/policy.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "base/status.hpp"
 #include "layer/derivative.hpp"
@@ -10,41 +9,13 @@
 namespace mdlm {
 namespace {
 
-// Which buffers each module of selective recompute names.
-struct Module {
-    uint32_t bit;
-    std::initializer_list<const char *> buffers;
-};
-const Module modules[] = {
-    {MDLM_RECOMPUTE_MODULE_CORE_ATTN, {"attention_scores", "attention_probs", "core_attn"}},
-    {MDLM_RECOMPUTE_MODULE_QKV, {"linear_qkv", "rotated_qk"}},
-    {MDLM_RECOMPUTE_MODULE_QK_NORM_ROPE, {"rotated_qk"}},
-    {MDLM_RECOMPUTE_MODULE_LAYERNORM, {"input_layernorm", "pre_mlp_layernorm"}},
-    {MDLM_RECOMPUTE_MODULE_MLP_ACT, {"mlp_act"}},
-    {MDLM_RECOMPUTE_MODULE_MLP, {"linear_fc1", "mlp_act"}},
-};
-
-bool is_gathered(const Buffer &b) { return b.name.ends_with(".gathered"); }
-
 // Everything stays that backward reads when all is trained. What is between (outputs of row-parallel linears before
 // their bias, scores) and what a collective brings back is made again where something needs it.
 LayerPolicy keep_all(const std::shared_ptr<const Program> &p) {
     const auto d = differentiate(p, std::vector<char>(p->params.size(), 1), true);
-    LayerPolicy policy(p->buffers.size(), Storage::replay);
-    for (size_t i = 0; i < policy.size(); ++i)
-        if (d->read[i] && !is_gathered(p->buffers[i])) policy[p->buffers[i].main] = Storage::keep;
-    policy[p->input] = Storage::keep;
-    return policy;
-}
-
-void replay(LayerPolicy &policy, const Program &p, const char *name) {
-    const BufferId b = p.find(name);
-    if (b != no_buffer) policy[b] = Storage::replay;
-}
-
-LayerPolicy input_only(const Program &p, Storage input) {
-    LayerPolicy policy(p.buffers.size(), Storage::replay);
-    policy[p.input] = input;
+    LayerPolicy policy = replay_all(*p, Storage::keep);
+    for (size_t i = 0; i < p->buffers.size(); ++i)
+        if (d->read[i] && !p->buffers[i].rebuilt) policy[p->buffers[i].main] = Storage::keep;
     return policy;
 }
 
@@ -72,6 +43,14 @@ Programs make_programs(const Config &config) {
     return p;
 }
 
+LayerPolicy replay_all(const Program &p, Storage input) {
+    LayerPolicy policy(p.buffers.size(), Storage::replay);
+    for (size_t i = 0; i < policy.size(); ++i)
+        if (p.buffers[i].always_kept) policy[i] = Storage::keep;
+    policy[p.input] = input;
+    return policy;
+}
+
 std::vector<BufferId> tensors_of(const Program &p) {
     std::vector<BufferId> ids;
     for (size_t i = 0; i < p.buffers.size(); ++i)
@@ -95,12 +74,12 @@ Policies policies_of(const Config &c, const Programs &programs) {
         out.units.push_back({first, count});
         for (int64_t i = first; i < first + count; ++i) {
             LayerPolicy policy = whole;
-            if (replays && count == 1) policy = input_only(layer, Storage::keep);
+            if (replays && count == 1) policy = replay_all(layer, Storage::keep);
             if (i > first) policy[layer.input] = Storage::replay;
             if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
-                for (const Module &m : modules)
-                    if ((c.recompute_modules & m.bit) != 0)
-                        for (const char *name : m.buffers) replay(policy, layer, name);
+                for (size_t b = 0; b < layer.buffers.size(); ++b)
+                    if ((c.recompute_modules & layer.buffers[b].modules) != 0 && !layer.buffers[b].always_kept)
+                        policy[b] = Storage::replay;
             if (replays && i == first && c.distribute_saved_activations) policy[layer.input] = Storage::shard;
             if (offload && i == first) {
                 if (full) policy[layer.input] = Storage::host;
@@ -136,6 +115,8 @@ void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_
         if (storage == Storage::shard && p.buffers[buffer].split > 1)
             refuse("keep or host (sequence_parallel has split it already)");
     } else {
+        if (p.buffers[buffer].always_kept && storage == Storage::replay)
+            refuse("keep or host (its maker must not run twice)");
         if (storage == Storage::shard) refuse("keep, replay or host (only the input of a unit can be sharded)");
         if (storage == Storage::host && unit.count > 1)
             refuse("keep or replay (it is inside a unit of several layers)");

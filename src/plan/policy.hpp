@@ -43,6 +43,8 @@ struct Programs {
 };
 Programs make_programs(const Config &config);
 
+// Nothing is kept but the input, and what no policy may replay.
+LayerPolicy replay_all(const Program &program, Storage input);
 // What the recompute settings say.
 Policies policies_of(const Config &config, const Programs &programs);
 
