@@ -63,6 +63,7 @@ public:
     Contribution contribute(BufferId b, Adds adds) override {
         const BufferId so_far = gradients_[b].sum, to = new_like(b, "gradient");
         const bool added = adds == Adds::yes && so_far != no_buffer && !awaits(b);
+        unwritten_.push_back(to);
         coming_.push_back({b, to, added});
         return {to, added ? so_far : no_buffer};
     }
@@ -76,10 +77,15 @@ public:
             g.assigned.assign(static_cast<size_t>(d_.buffers[b].per_token), 0);
         }
         each(b, columns, [&](size_t c) { g.assigned[c] = 1; });
+        unwritten_.push_back(g.columns_of);
         return g.columns_of;
     }
     void contribute_as(BufferId b, BufferId gradient) override {
         BufferId &sum = gradients_[b].sum;
+        if (std::count(unwritten_.begin(), unwritten_.end(), gradient) > 0) {
+            coming_.push_back({b, gradient, false});
+            return;
+        }
         if (sum == no_buffer) {
             sum = gradient;
             return;
@@ -118,6 +124,7 @@ public:
     void emit(std::unique_ptr<Op> op) override {
         const std::vector<BufferId> made = op->out;
         d_.backward.push_back(std::move(op));
+        std::erase_if(unwritten_, [&](BufferId b) { return std::count(made.begin(), made.end(), b) > 0; });
         for (size_t i = 0; i < coming_.size();) {
             const Coming c = coming_[i];
             if (std::count(made.begin(), made.end(), c.to) == 0) {
@@ -186,6 +193,7 @@ private:
     Differentiated &d_;
     std::vector<char> active_;
     std::vector<Gradient> gradients_;  // by buffer
+    std::vector<BufferId> unwritten_;  // given to an op that is still to be emitted
     std::vector<Coming> coming_;
     std::vector<char> sunk_;  // by parameter: an op has a sink for it
     BufferId partial_ = no_buffer;
