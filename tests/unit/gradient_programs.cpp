@@ -23,7 +23,24 @@ constexpr Tokens tokens = {5, 2, false};
 
 using Make = std::function<BufferId(ProgramMaker &)>;
 
-// By name, in the order of the issue that asks for them: what each is for stands in the name.
+struct ConstantOp final : Op {
+    const char *name() const override { return "constant"; }
+    void run(const Call &c) const override {
+        for (int64_t i = 0; i < c.state.tokens.rows() * width; ++i)
+            store(dtype, c.out[0], i, static_cast<double>(i % 7) - 3.0);
+    }
+    Cost cost(Extent) const override { return {}; }
+    DType dtype = DType::f32;
+};
+
+BufferId constant(ProgramMaker &m) {
+    auto op = std::make_unique<ConstantOp>();
+    op->dtype = m.dtype, op->out = {m.buffer("constant", width)};
+    const BufferId made = op->out[0];
+    m.emit(std::move(op));
+    return made;
+}
+
 const std::map<std::string, Make> &programs() {
     static const std::map<std::string, Make> all = {
         {"attention and MLP in parallel on one norm",
@@ -93,22 +110,9 @@ const std::map<std::string, Make> &programs() {
              return m.norm("two", a, 0);
          }},
         {"the output does not depend on the input",
-         [](ProgramMaker &m) {
-             const BufferId constant = m.buffer("constant", width);
-             struct Constant final : Op {
-                 const char *name() const override { return "constant"; }
-                 void run(const Call &c) const override {
-                     for (int64_t i = 0; i < c.state.tokens.rows() * width; ++i)
-                         store(type, c.out[0], i, static_cast<double>(i % 7) - 3.0);
-                 }
-                 Cost cost(Extent) const override { return {}; }
-                 DType type = DType::f32;
-             };
-             auto op = std::make_unique<Constant>();
-             op->type = m.dtype, op->out = {constant};
-             m.emit(std::move(op));
-             return m.linear("output", constant, width);
-         }},
+         [](ProgramMaker &m) { return m.linear("output", constant(m), width); }},
+        {"the input's gradient is the output's",
+         [](ProgramMaker &m) { return m.sum("output", m.linear("a", constant(m), width), m.p.input); }},
     };
     return all;
 }
