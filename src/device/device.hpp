@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device: the kernels that an op may call, and its memory. All kernels are stream ordered; on the CPU they are done
-// on return.
+// A device: the kernels that an op may call, its memory, and its streams. What is enqueued in a stream is done in
+// order; on a device whose memory is the host's it is done on return.
 #pragma once
 #include <cstddef>
 #include <memory>
 
 #include "base/pool.hpp"
+#include "device/events.hpp"
+#include "device/host_memory.hpp"
 #include "device/kernels.hpp"
 
 namespace mdlm {
@@ -39,6 +41,8 @@ struct Traits {
     int32_t threads = 1;
     // Not 0: a device that is only planned for, whose kernels that need scratch take this much.
     int64_t scratch_cap = 0;
+    // Its memory is its own and work is enqueued: what kernels read of a call (CallState) is in that memory.
+    bool asynchronous = false;
     // Scratch bytes of a kernel; grows with every size in KernelSize and with threads, so that a bound covers all
     // smaller shapes.
     int64_t workspace(Kernel kernel, const KernelSize &size) const;
@@ -61,9 +65,33 @@ public:
     virtual std::shared_ptr<void> begin_shape() { return nullptr; }
     virtual void prepare(Kernel, const KernelSize &) {}
 
-    virtual void copy(void *to, const void *from, size_t bytes) = 0;  // within the device or to and from the host
+    // Memory of the device, and of the host in such a form that transfers need not wait. nullptr when there is none.
+    // Freeing comes when nothing that is enqueued uses it.
+    virtual void *allocate(size_t bytes, size_t alignment) { return allocate_host(bytes, alignment); }
+    virtual void free(void *memory, size_t bytes, size_t alignment) noexcept { free_host(memory, bytes, alignment); }
+    virtual void *allocate_pinned(size_t bytes, size_t alignment) { return allocate_host(bytes, alignment); }
+    virtual void free_pinned(void *memory, size_t bytes, size_t alignment) noexcept {
+        free_host(memory, bytes, alignment);
+    }
+
+    // Enqueued in the compute stream, within the device.
+    virtual void copy(void *to, const void *from, size_t bytes) = 0;
     virtual void zero(void *memory, size_t bytes) = 0;
+    // Enqueued, between the device and pinned memory, which stays as it is until then.
+    virtual void transfer(Stream, void *to, const void *from, size_t bytes) { copy(to, from, bytes); }
+    // Between any memory of the host and the device, behind what is in the compute stream; done on return.
+    virtual void upload(void *to, const void *host, size_t bytes) { copy(to, host, bytes); }
+    virtual void download(void *host, const void *from, size_t bytes) { copy(host, from, bytes); }
+    // The same from and to whatever memory it is.
+    virtual void copy_any(void *to, const void *from, size_t bytes) { copy(to, from, bytes); }
+
+    virtual std::unique_ptr<Events> make_events(int32_t count);
+    // Returns when both streams are empty. Throws what failed in them, here and from then on.
     virtual void synchronize() {}
+    // Throws what is known to have failed, without waiting.
+    virtual void check() {}
+    // Threads of the host that the device would leave idle; null: none.
+    virtual Pool *pool() { return nullptr; }
 
     virtual void norm_forward(const NormForward &) = 0;
     virtual void norm_backward(const NormBackward &) = 0;

@@ -64,6 +64,7 @@ public:
     void copy(void *to, const void *from, size_t bytes) override {
         if (bytes > 0) std::memmove(to, from, bytes);
     }
+    Pool *pool() override { return pool_.get(); }
     void zero(void *memory, size_t bytes) override {
         if (bytes > 0) std::memset(memory, 0, bytes);
     }
