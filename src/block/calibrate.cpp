@@ -39,13 +39,13 @@ public:
             [&](int level, int64_t &work) {
                 const int64_t m = int64_t{64} << level, n = int64_t{256} << level,
                               k = n;  // 8 MFLOP, then 8 times as many each
-                KernelSize size{};
+                KernelSize size;
                 size.dtype = type_, size.rows = m, size.n = n, size.k = k;
                 d_.prepare(Kernel::linear_forward, size);
                 work = 2 * m * n * k;
                 const LinearForward a = {
                     type_, m, n, k, part(0), part(1), nullptr, part(2), scratch(Kernel::linear_forward, size)};
-                return [this, a] { d_.linear_forward(a); };
+                return [this, a] { d_.run(a); };
             },
             4);
     }
@@ -57,7 +57,7 @@ public:
                 a.shape.dtype = type_, a.shape.tokens = {s, 1, false}, a.shape.heads = a.shape.groups = heads,
                 a.shape.d = d, a.shape.scale = 0.125;
                 a.shape.mask.seq = s;
-                KernelSize size{};
+                KernelSize size;
                 size.dtype = type_, size.rows = size.seq = s, size.heads = size.groups = heads, size.d = d;
                 d_.prepare(Kernel::attention_forward, size);
                 char *qkv = part(0);
@@ -66,7 +66,7 @@ public:
                 a.context = {part(1), heads * d, d, d}, a.row_max = part(2), a.inverse_sum = part(2) + chunk;
                 a.workspace = scratch(Kernel::attention_forward, size);
                 work = 4 * s * s * heads * d;
-                return [this, a] { d_.attention_forward(a); };
+                return [this, a] { d_.run(a); };
             },
             5);
     }
@@ -74,8 +74,11 @@ public:
         return rate(
             [&](int level, int64_t &work) {
                 const ActivationForward a = {type_, MDLM_ACT_SWIGLU, 16 << (2 * level), 1024, part(0), part(1)};
+                KernelSize size;
+                size.dtype = type_, size.rows = a.rows, size.n = a.width, size.activation = a.kind;
+                d_.prepare(Kernel::activation_forward, size);
                 work = 8 * a.rows * a.width;
-                return [this, a] { d_.activation_forward(a); };
+                return [this, a] { d_.run(a); };
             },
             4);
     }
@@ -84,13 +87,13 @@ public:
             [&](int level, int64_t &work) {
                 const BiasDropoutAdd a = add(int64_t{16} << (2 * level));
                 work = 3 * a.tokens.rows() * a.width * size_of(type_);
-                return [this, a] { d_.bias_dropout_add(a); };
+                return [this, a] { d_.run(a); };
             },
             5);
     }
     int64_t op_ns() {
         const BiasDropoutAdd a = add(1);
-        return best([this, a] { d_.bias_dropout_add(a); });
+        return best([this, a] { d_.run(a); });
     }
     int64_t copies() {
         return rate(
@@ -110,8 +113,11 @@ private:
         if (bytes > scratch_.bytes()) scratch_ = Memory(), scratch_ = e_.device_memory.allocate(bytes, "calibration");
         return bytes > 0 ? scratch_.get() : nullptr;
     }
-    BiasDropoutAdd add(int64_t rows) const {
+    BiasDropoutAdd add(int64_t rows) {
         BiasDropoutAdd a{};
+        KernelSize size;
+        size.dtype = type_, size.rows = rows, size.n = 1024;
+        d_.prepare(Kernel::bias_dropout_add, size);
         a.dtype = type_, a.tokens = {rows, 1, false}, a.width = 1024;
         a.x = part(0), a.residual = part(1), a.y = part(2);
         return a;

@@ -13,8 +13,9 @@ struct AttentionSpec {
     HeadLayout q, k, v;  // in their buffers
     HeadLayout context;
     Attention shape(const RunState &state) const;
-    KernelSize size(Extent e) const;
-    Mask mask;  // the config's, for the cost; what runs is masked as the batch says
+    // One of the attention kernels, under every mask that a batch may ask for.
+    void uses(Kernel kernel, Extent e, const UseKernel &use) const;
+    Mask mask;  // the config's; what runs has its window and blocks, and the type that the batch says
     // Of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off.
     Checked flops(Extent e) const;
     Checked visible_flops(Extent e) const;  // and what is left of them under the mask

@@ -46,7 +46,7 @@ public:
     std::vector<int32_t> in_place() const override {
         return reduces_all() ? std::vector<int32_t>{0} : std::vector<int32_t>{};
     }
-    int64_t workspace(const Traits &, Extent e) const override {
+    int64_t scratch(Extent e) const override {
         return batch_first_ && !reduces_all() ? mul(part_.bytes(e), part_.split) : 0;
     }
     void differentiate(Derivative &d) const override {

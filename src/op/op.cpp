@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op/op.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/sizes.hpp"
@@ -11,6 +12,26 @@ int64_t Buffer::bytes(Extent e) const {
     const int64_t local = ceil_div(e.tokens, split);
     const int64_t elements = add(fixed, add(mul(per_token, local), mul(per_pair, mul(local, e.seq))));
     return mul(elements, size_of(dtype));
+}
+
+void both_ways(const UseKernel &use, Kernel kernel, KernelSize size) {
+    for (const bool accumulate : {false, true}) size.accumulate = accumulate, use(kernel, size);
+}
+
+void with_dropout(const UseKernel &use, Kernel kernel, KernelSize size, double probability) {
+    use(kernel, size);
+    if (probability != 0.0) size.dropout = true, use(kernel, size);
+}
+
+int64_t Op::workspace(const Traits &traits, Extent extent) const {
+    int64_t most = scratch(extent);
+    kernels(extent,
+            [&](Kernel kernel, const KernelSize &size) { most = std::max(most, traits.workspace(kernel, size)); });
+    return most;
+}
+
+void Op::prepare(Device &device, Extent extent) const {
+    kernels(extent, [&](Kernel kernel, const KernelSize &size) { device.prepare(kernel, size); });
 }
 
 Dropout RunState::dropout(double probability, Site site) const {
