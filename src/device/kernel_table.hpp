@@ -7,27 +7,30 @@
 
 #include "device/kernels.hpp"
 
-#define MDLM_KERNELS(KERNEL)                                                                                           \
-    KERNEL(norm_forward, NormForward)                                                                                  \
-    KERNEL(norm_backward, NormBackward)                                                                                \
-    KERNEL(linear_forward, LinearForward)                                                                              \
-    KERNEL(linear_dgrad, LinearDgrad)                                                                                  \
-    KERNEL(linear_wgrad, LinearWgrad)                                                                                  \
-    KERNEL(bias_grad, BiasGrad)                                                                                        \
-    KERNEL(qk_norm_rope, QkNormRope)                                                                                   \
-    KERNEL(qk_norm_rope_backward, QkNormRopeBackward)                                                                  \
-    KERNEL(attention_forward, AttentionForward)                                                                        \
-    KERNEL(attention_backward, AttentionBackward)                                                                      \
-    KERNEL(attn_scores, AttnScores)                                                                                    \
-    KERNEL(attn_softmax, AttnSoftmax)                                                                                  \
-    KERNEL(attn_context, AttnContext)                                                                                  \
-    KERNEL(attn_context_backward, AttnContextBackward)                                                                 \
-    KERNEL(attn_softmax_backward, AttnSoftmaxBackward)                                                                 \
-    KERNEL(attn_scores_backward, AttnScoresBackward)                                                                   \
-    KERNEL(bias_dropout_add, BiasDropoutAdd)                                                                           \
-    KERNEL(dropout_backward, DropoutBackward)                                                                          \
-    KERNEL(activation_forward, ActivationForward)                                                                      \
+// A line each, and no column that all lines share.
+// clang-format off
+#define MDLM_KERNELS(KERNEL) \
+    KERNEL(norm_forward, NormForward) \
+    KERNEL(norm_backward, NormBackward) \
+    KERNEL(linear_forward, LinearForward) \
+    KERNEL(linear_dgrad, LinearDgrad) \
+    KERNEL(linear_wgrad, LinearWgrad) \
+    KERNEL(bias_grad, BiasGrad) \
+    KERNEL(qk_norm_rope, QkNormRope) \
+    KERNEL(qk_norm_rope_backward, QkNormRopeBackward) \
+    KERNEL(attention_forward, AttentionForward) \
+    KERNEL(attention_backward, AttentionBackward) \
+    KERNEL(attn_scores, AttnScores) \
+    KERNEL(attn_softmax, AttnSoftmax) \
+    KERNEL(attn_context, AttnContext) \
+    KERNEL(attn_context_backward, AttnContextBackward) \
+    KERNEL(attn_softmax_backward, AttnSoftmaxBackward) \
+    KERNEL(attn_scores_backward, AttnScoresBackward) \
+    KERNEL(bias_dropout_add, BiasDropoutAdd) \
+    KERNEL(dropout_backward, DropoutBackward) \
+    KERNEL(activation_forward, ActivationForward) \
     KERNEL(activation_backward, ActivationBackward)
+// clang-format on
 
 namespace mdlm {
 
