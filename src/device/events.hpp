@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams of a device, and points in them.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

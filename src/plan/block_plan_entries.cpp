@@ -56,7 +56,7 @@ private:
         e.slab = slab_above(u);
         e.x = u.x;
         e.host = u.host;
-        if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % 2};
+        if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % staging_slots};
         return e;
     }
     // Of the unit's input, and what else is staged. A unit of several layers has its input only; a schedule that never
@@ -159,7 +159,7 @@ private:
             key.slab_above = true;
             e.layout = p_.layout(e.schedule, key);
             e.replay = true;
-            if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % 2};
+            if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % staging_slots};
             e.frame = {PK::slab, at};
             e.x = key.x_in_frame ? e.frame : x;
             at = add(at, e.layout->frame_bytes);
@@ -180,11 +180,12 @@ private:
         // apart from it).
         const int64_t above = one_ ? p_.stack_bytes : 0;
         const int64_t below = one_ || in_.share_scratch ? 0 : -mul(in_.in_flight, p_.stack_bytes);
+        p_.evaluation_state = {PK::slab, in_.evaluate_in_flight ? above : below};
         Place x{PK::caller, 0};
         for (int64_t i = 0; i < items(); ++i) {
             PlanEntry e = entry(EK::forward, i, passing(i), nullptr);
             e.layout = p_.layout(e.schedule, {});
-            e.slab = {PK::slab, in_.evaluate_in_flight ? above : below};
+            e.slab = {PK::slab, add(p_.evaluation_state.offset, in_.call_state_bytes)};
             e.x = x;
             e.y = last(i) ? Place{PK::caller, 0}
                           : slot_after(PK::x_slot, x, e.schedule->forward, e.schedule->x, e.schedule->y);
@@ -208,14 +209,16 @@ private:
         for (const UnitPlan &u : units_)
             if (u.storage == Storage::shard) slot = std::max(slot, mul(share_bytes(in_, u.unit.first), in_.group_size));
         const int64_t dx_begin = mul(x_slots, slot), staging_begin = add(dx_begin, mul(dx_slots, slot));
-        p_.fixed_bytes = add(staging_begin, mul(std::min<int64_t>(on_host_, 2), staging_bytes_));
+        p_.fixed_bytes = add(staging_begin, mul(std::min(on_host_, staging_slots), staging_bytes_));
         for (auto *list : lists)
             for (PlanEntry &e : *list)
                 for (Place *place : {&e.frame, &e.slab, &e.x, &e.y, &e.dy, &e.dx, &e.staging}) {
                     if (place->kind == PK::x_slot) *place = {PK::fixed, place->offset * slot};
                     else if (place->kind == PK::dx_slot) *place = {PK::fixed, dx_begin + place->offset * slot};
-                    else if (place->kind == PK::staging)
+                    else if (place->kind == PK::staging) {
+                        e.slots |= uint32_t{1} << place->offset;
                         *place = {PK::fixed, staging_begin + place->offset * staging_bytes_};
+                    }
                 }
         const int64_t stacks = mul(in_.in_flight, p_.stack_bytes);
         p_.slab_origin = one_ ? p_.fixed_bytes : add(p_.fixed_bytes, stacks);

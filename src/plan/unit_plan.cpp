@@ -49,7 +49,7 @@ bool next_in_slab(const BlockPlan &plan, const std::vector<UnitPlan> &units, siz
 UnitPlans plan_units(BlockPlan &plan) {
     UnitPlans all;
     for (const Unit &unit : plan.input.policies.units) all.units.push_back(plan_unit(plan, unit));
-    int64_t top = 0, host = 0;
+    int64_t top = plan.input.call_state_bytes, host = 0;
     for (size_t i = 0; i < all.units.size(); ++i) {
         UnitPlan &u = all.units[i];
         const LayoutKey key = key_of(plan, u, next_in_slab(plan, all.units, i));
@@ -69,7 +69,7 @@ UnitPlans plan_units(BlockPlan &plan) {
             u.host = host;
             host = add(host, u.host_bytes);
             all.staging_bytes = std::max(all.staging_bytes, u.host_bytes);
-            if (u.x.kind == PK::staging) u.x.offset = u.ordinal % 2;
+            if (u.x.kind == PK::staging) u.x.offset = u.ordinal % staging_slots;
         }
         top = add(top, u.frame);
     }
