@@ -217,6 +217,7 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
     engine_.group.run([&] {
         copy_state(r, image, tape != nullptr ? r.plan->call_state : r.plan->evaluation_state, b);
         Runner runner(engine_, *r.plan, b, counts);
+        runner.begin();
         for (const PlanEntry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
         runner.end();
     });
@@ -280,6 +281,7 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
 
 void Block::run_backward(Reservation &r, Tape &tape, RunBindings &b, const mdlm_backward_options &options) {
     Runner runner(engine_, *r.plan, b, tape.counts);
+    runner.begin();
     for (const PlanEntry &e : r.plan->backward) {
         runner.run(e);
         if (e.kind != PlanEntry::Kind::backward || options.grad_ready == nullptr) continue;

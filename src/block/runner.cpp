@@ -11,28 +11,19 @@
 namespace mdlm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t most_operands = 16;
-
-int64_t nanoseconds(Clock::time_point t) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
-}
 
 mdlm_work work_of(const Cost &cost) {
     if (cost.flops == 0) return MDLM_WORK_TRANSFER;
     return !cost.matmul() ? MDLM_WORK_OTHER : cost.n > 0 ? MDLM_WORK_MATMUL : MDLM_WORK_ATTENTION;
 }
 
-}  // namespace
-
-void Runner::notify(mdlm_op_event event, Clock::time_point begin) const {
-    event.struct_size = sizeof event;
-    event.begin_ns = nanoseconds(begin);
-    event.end_ns = nanoseconds(Clock::now());
-    const CallersFloats floats;
-    observer_.call(observer_.payload, &event);
+Stream stream_of(const PlanEntry &e) {
+    const bool moves = e.kind == PlanEntry::Kind::to_host || e.kind == PlanEntry::Kind::from_host;
+    return moves ? Stream::transfer : Stream::compute;
 }
+
+}  // namespace
 
 // Before every op, and everything that the plan moves.
 void Runner::may_be_cancelled(const char *op, int64_t item) {
@@ -45,8 +36,9 @@ void Runner::may_be_cancelled(const char *op, int64_t item) {
 template <class F>
 void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t bytes, F &&move) {
     may_be_cancelled(op, e.item);
-    if (observer_.call == nullptr) return move();
-    const Clock::time_point begin = Clock::now();
+    if (!observing_.on()) return move();
+    const Stream stream = stream_of(e);
+    observing_.begin(stream);
     move();
     mdlm_op_event event{};
     event.op = op;
@@ -56,7 +48,7 @@ void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t byt
                                                                                                   : MDLM_PHASE_FORWARD;
     event.work = MDLM_WORK_TRANSFER;
     event.bytes = static_cast<uint64_t>(2 * bytes);
-    notify(event, begin);
+    observing_.end(event, stream);
 }
 
 int32_t event_number(EventOf what, int64_t index) {
@@ -119,8 +111,8 @@ void Runner::touch(const char *at, int64_t bytes) {
 // and for whichever tape.
 void Runner::run(const PlanEntry &e) {
     if (e.slots == 0) return run_entry(e);
-    const bool moves = e.kind == PlanEntry::Kind::to_host || e.kind == PlanEntry::Kind::from_host;
-    const Stream stream = moves ? Stream::transfer : Stream::compute;
+    const Stream stream = stream_of(e);
+    const bool moves = stream == Stream::transfer;
     const auto each_slot = [&](auto &&f) {
         for (int64_t slot = 0; slot < staging_slots; ++slot)
             if ((e.slots >> slot & 1) != 0) f(slot);
@@ -134,10 +126,17 @@ void Runner::run(const PlanEntry &e) {
     });
 }
 
+// Other blocks use the memory of shared slots between our calls: our transfers come behind what is theirs, and what is
+// theirs comes behind our transfers.
+void Runner::begin() {
+    for (int64_t slot = 0; b_.shared != nullptr && slot < staging_slots; ++slot)
+        b_.events->record(event_number(EventOf::slot_used, slot), Stream::compute);
+}
+
 void Runner::end() {
-    // Other blocks use the memory of shared slots next, and know nothing of our transfers.
     for (int64_t slot = 0; b_.shared != nullptr && slot < staging_slots; ++slot)
         b_.events->wait(event_number(EventOf::slot_moved, slot), Stream::compute);
+    observing_.tell();
 }
 
 void Runner::run_entry(const PlanEntry &e) {
@@ -200,11 +199,11 @@ void Runner::run_ops(const PlanEntry &e) {
         resolve(s.out, out);
         void *workspace = s.workspace < 0 ? nullptr : address(e, s.workspace);
         if (workspace != nullptr) touch(static_cast<char *>(workspace), bytes_of(e, s.workspace));
-        const Clock::time_point begin = observer_.call != nullptr ? Clock::now() : Clock::time_point{};
+        if (observing_.on()) observing_.begin(Stream::compute);
         op.run({*engine_.device, engine_.group, b_.state, in.data(), out.data(), workspace});
         const Cost cost = op.cost(extent);
         count(cost, s.replay || e.replay, s.backward);
-        if (observer_.call != nullptr) {
+        if (observing_.on()) {
             mdlm_op_event event{};
             event.op = op.name();
             event.tensor = e.schedule->layer->tensor(s.op, s.backward).c_str();
@@ -217,7 +216,7 @@ void Runner::run_ops(const PlanEntry &e) {
                 event.m = cost.flops / (2 * cost.n * cost.k), event.n = cost.n, event.k = cost.k;
             event.flops = static_cast<uint64_t>(cost.flops);
             event.bytes = static_cast<uint64_t>(cost.bytes);
-            notify(event, begin);
+            observing_.end(event, Stream::compute);
         }
     }
 }

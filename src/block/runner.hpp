@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the entries of a block plan. It resolves places to addresses and counts; what runs and where was decided before.
 #pragma once
-#include <chrono>
-
+#include "block/observing.hpp"
 #include "block/params.hpp"
 #include "plan/block_plan.hpp"
 
@@ -43,10 +42,11 @@ char *address_of(const BlockPlan &plan, const RunBindings &bindings, const Place
 class Runner {
 public:
     Runner(Engine &engine, const BlockPlan &plan, RunBindings &bindings, Counts &counts)
-        : engine_(engine), observer_(engine.observer), plan_(plan), b_(bindings), counts_(counts),
+        : engine_(engine), observing_(engine), plan_(plan), b_(bindings), counts_(counts),
           asked_(engine.group.size() == 1) {}
+    // Around the entries of a call.
+    void begin();
     void run(const PlanEntry &entry);
-    // After the last entry of a call.
     void end();
 
 private:
@@ -63,10 +63,9 @@ private:
     void may_be_cancelled(const char *op, int64_t item);
     template <class F>
     void observed(const PlanEntry &entry, const char *op, int32_t value, int64_t bytes, F &&move);
-    void notify(mdlm_op_event event, std::chrono::steady_clock::time_point begin) const;
 
     Engine &engine_;
-    const Observer observer_;
+    Observing observing_;
     const BlockPlan &plan_;
     RunBindings &b_;
     Counts &counts_;

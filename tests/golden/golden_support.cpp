@@ -9,6 +9,7 @@
 #include <map>
 
 #include "../../tools/text.hpp"
+#include "support/late_context.hpp"
 
 namespace golden {
 
@@ -46,6 +47,7 @@ static mdlm_matmul matmul() {
 mdlm_context *context_of(mdlm_device_kind kind) {
     static std::map<mdlm_device_kind, mdlm::tools::Context> contexts;
     auto &context = contexts[kind];
+    if (context == nullptr && kind == late) context.reset(mdlm_test::make_late_context(7, 2));
     if (context == nullptr) context = mdlm::tools::open_context(kind, kind == MDLM_DEVICE_CPU ? 2 : 1, matmul());
     return context.get();
 }

@@ -23,7 +23,10 @@ struct Place {
     const char *name;
     mdlm_device_kind kind;
 };
-inline constexpr Place places[] = {{"cpu", MDLM_DEVICE_CPU}, {"reference", MDLM_DEVICE_REFERENCE}};
+// late: the CPU's kernels, done late (support/late_device.hpp), under the kind of a device that this build has not.
+inline constexpr mdlm_device_kind late = MDLM_DEVICE_CUDA;
+inline constexpr Place places[] = {{"cpu", MDLM_DEVICE_CPU}, {"reference", MDLM_DEVICE_REFERENCE}, {"late", late}};
+inline constexpr int built_in = 2;  // of the places, the first
 mdlm_context *context_of(mdlm_device_kind kind);
 
 // One forward and backward of a case with settings over its own, given as mdlm_config_set takes them.

@@ -69,6 +69,26 @@ void expect_same_bits(const Place &place, const char *dtype, const char *backend
 
 }  // namespace
 
+TEST_CASE("golden: on a late device every setting has the cpu's bits") {
+    for (const char *backend : {"fused", "unfused"})
+        for (const char *dtype : {"f32", "bf16"})
+            for (const std::string &name : case_names()) {
+                const mdlm_config config = mdlm::tools::config_of(case_named(name));
+                const SettingsOnTop base = {{"params_dtype", dtype}, {"attention_backend", backend}};
+                const mdlm::tools::Outcome expected = run(name, MDLM_DEVICE_CPU, base);
+                CAPTURE(std::string(dtype));
+                CAPTURE(std::string(backend));
+                CAPTURE(name);
+                CHECK(difference(expected, run(name, late, base)) == "");
+                for (const Setting &setting : recompute_settings(config.num_layers)) {
+                    SettingsOnTop settings = base;
+                    settings.insert(settings.end(), setting.settings.begin(), setting.settings.end());
+                    CAPTURE(setting.name);
+                    CHECK(difference(expected, run(name, late, settings)) == "");
+                }
+            }
+}
+
 TEST_CASE("golden: recompute settings give the bits of none on the cpu") {
     for (const char *backend : {"fused", "unfused"})
         for (const char *dtype : {"f32", "bf16"}) expect_same_bits(places[0], dtype, backend);

@@ -16,7 +16,7 @@ TEST_CASE("golden: mdlm says what it is") {
         CHECK(help.err == "");
         CHECK(holds(help.out, "SYNOPSIS"));
     }
-    for (const Place &place : places) {
+    for (const Place &place : std::span(places).first(built_in)) {
         const Ended info = tool({"info", "--device", place.name, "--threads=2"});
         CHECK(info.status == 0);
         CHECK(lines(info.out) == 5);

@@ -48,7 +48,7 @@ struct LateDevice::Queues {
     std::deque<Work> streams[2];
     std::map<char *, size_t> mapped;  // by first page
     bool open = false;
-    int64_t done = 0, most_pending = 0, waits = 0, allocated = 0, pinned = 0, clock = 0;
+    int64_t done = 0, most_pending = 0, waits = 0, allocated = 0, pinned = 0, clock = 1;
     std::string failure;
 
     Queues(std::unique_ptr<mdlm::Device> d, uint64_t seed, LateFaults f)
@@ -80,10 +80,11 @@ struct LateDevice::Queues {
         if (work.run && failure.empty()) {
             if (done++ == faults.fail_at) failure = "late device: work failed";
             else work.run();
+            clock += 10'000'000;
         }
         if (work.records) {
             ++work.records->passed;
-            work.records->ns = ++clock * 1000;
+            work.records->ns = clock;
         }
         return true;
     }
