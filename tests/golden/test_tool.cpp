@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program mdlm, run as a process: exit statuses, and what it writes where.
+#include <span>
+
 #include "tool.hpp"
 
 namespace golden {
