@@ -46,8 +46,8 @@ void say(Statement &s, const mdlm_batch &b, const RunState &state, const int32_t
 }  // namespace
 
 Block::Block(Engine &engine, const mdlm_config &config)
-    : engine_(engine), config_(resolve(config)), programs_(make_programs(config_)),
-      params_(config_, programs_, engine.group.rank()) {
+    : engine_(engine), config_(resolve(config)), chain_(make_chain(config_)),
+      params_(config_, chain_, engine.group.rank()) {
     if (!engine.device->traits().supports(config_.params_dtype))
         fail(MDLM_ERROR_UNSUPPORTED, "params_dtype = %s: this device does not run it", name_of(config_.params_dtype));
     if (config_.tensor_model_parallel_size != engine.group.size())
@@ -145,7 +145,6 @@ RunBindings Block::bindings(Reservation &r, const RunState &state, const Tape *t
     b.state = state;
     if (r.rotary.get() != nullptr) b.state.cos = r.rotary.get(), b.state.sin = r.rotary.get() + r.rotary.bytes() / 2;
     b.params = &params_;
-    b.layer_offset = config_.layer_offset;
     const bool apart = r.plan->input.share_scratch;
     if (apart) b.shared = engine_.shared_scratch.get();
     if (tape != nullptr) {

@@ -43,7 +43,7 @@ public:
     Block(const Block &) = delete;
 
     const Config &config() const { return config_; }
-    const Programs &programs() const { return programs_; }
+    const Chain &chain() const { return chain_; }
     Params &params() { return params_; }
     Engine &engine() const { return engine_; }
 
@@ -94,7 +94,7 @@ private:
 
     Engine &engine_;
     Config config_;
-    Programs programs_;
+    Chain chain_;
     Params params_;
     std::unique_ptr<Reservation> reservation_;
     uint64_t forwards_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reserving: everything is made first, then put in place at once, so that a failure leaves what was.
 #include <algorithm>
+#include <set>
 
 #include "base/sizes.hpp"
 #include "base/structs.hpp"
@@ -92,7 +93,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
                   .policies();
         policies = &own;
     }
-    r->plan = make_block_plan(plan_input(config_, shape, programs_, *policies, params_.trains(), traits));
+    r->plan = make_block_plan(plan_input(config_, shape, chain_, *policies, params_.trains(), traits));
     const BlockPlan &plan = *r->plan;
     if (shape.max_bytes != 0 && static_cast<uint64_t>(plan.peak_bytes) > shape.max_bytes)
         fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes,
@@ -119,7 +120,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     return r;
 }
 
-// Ranks that would run different programs must not begin: what they compare, in lists. With equal settings they have
+// Ranks that would run different chain must not begin: what they compare, in lists. With equal settings they have
 // the same parameters and tensors.
 std::array<std::vector<Group::Text>, 3> Block::what_runs(const Reservation &r) const {
     std::array<std::vector<Group::Text>, 3> texts;
@@ -128,13 +129,13 @@ std::array<std::vector<Group::Text>, 3> Block::what_runs(const Reservation &r) c
     for (const ParamEntry &p : params_.entries())
         texts[1].push_back({"requires_grad of " + p.name, p.requires_grad ? "1" : "0"});
     const Policies &policies = r.plan->input.policies;
-    for (int64_t i = 0; i < programs_.items(); ++i) {
+    for (int64_t i = 0; i < chain_.items(); ++i) {
         const std::string layer = "plan of layer " + std::to_string(i) + ": ";
         const Unit &unit = policies.unit_of(i);
         texts[2].push_back(
             {layer + "its unit", std::to_string(unit.count) + " from layer " + std::to_string(unit.first)});
-        for (BufferId b : tensors_of(programs_.of(i)))
-            texts[2].push_back({layer + programs_.of(i).buffers[static_cast<size_t>(b)].name,
+        for (BufferId b : tensors_of(chain_.of(i)))
+            texts[2].push_back({layer + chain_.of(i).buffers[static_cast<size_t>(b)].name,
                                 name_of(policies.items[static_cast<size_t>(i)][static_cast<size_t>(b)])});
     }
     return texts;
@@ -163,15 +164,13 @@ void Block::prepare_shape(Reservation &r, Extent extent) {
 
 std::shared_ptr<void> prepare_ops(Device &device, const BlockPlan &plan, Extent extent) {
     auto made = device.begin_shape();
-    for (const Program *program : {plan.input.programs.layer.get(), plan.input.programs.final_norm.get()})
-        if (program != nullptr)
-            for (const auto &op : program->ops) op->prepare(device, extent);
-    const Differentiated *last = nullptr;
-    for (const auto &d : plan.layers) {
-        if (d.get() == last) continue;
-        last = d.get();
-        for (const auto &op : d->backward) op->prepare(device, extent);
-    }
+    std::set<const void *> seen;
+    for (const Item &item : plan.input.chain.list)
+        if (seen.insert(item.program.get()).second)
+            for (const auto &op : item.program->ops) op->prepare(device, extent);
+    for (const auto &d : plan.layers)
+        if (seen.insert(d.get()).second)
+            for (const auto &op : d->backward) op->prepare(device, extent);
     return made;
 }
 

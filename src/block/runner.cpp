@@ -38,7 +38,7 @@ void Runner::notify(mdlm_op_event event, Clock::time_point begin) const {
 void Runner::may_be_cancelled(const char *op, int64_t item) {
     if (!engine_.cancellation.possible()) return;
     if (!std::exchange(asked_, false) && engine_.cancellation.ask())
-        engine_.cancellation.end("before %s of layer %lld", op, static_cast<long long>(b_.layer_offset + item));
+        engine_.cancellation.end("before %s of layer %lld", op, static_cast<long long>(plan_.input.chain[item].layer));
 }
 
 // Runs what the plan moves, and tells of it.
@@ -51,7 +51,7 @@ void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t byt
     mdlm_op_event event{};
     event.op = op;
     event.tensor = e.schedule->layer->program->buffers[e.schedule->values[v].buffer].name.c_str();
-    event.layer = b_.layer_offset + e.item;
+    event.layer = plan_.input.chain[e.item].layer;
     event.phase = e.kind == PlanEntry::Kind::from_host || e.kind == PlanEntry::Kind::gather_input ? MDLM_PHASE_BACKWARD
                                                                                                   : MDLM_PHASE_FORWARD;
     event.work = MDLM_WORK_TRANSFER;
@@ -143,7 +143,7 @@ void Runner::run(const PlanEntry &e) {
 }
 
 void Runner::run_ops(const PlanEntry &e) {
-    b_.state.layer = static_cast<uint32_t>(b_.layer_offset + e.item);
+    b_.state.layer = static_cast<uint32_t>(plan_.input.chain[e.item].layer);
     b_.state.params = b_.params->data_of(e.item);
     b_.state.grads = b_.params->grads_of(e.item);
     const Extent extent = b_.state.extent();
@@ -173,7 +173,7 @@ void Runner::run_ops(const PlanEntry &e) {
             mdlm_op_event event{};
             event.op = op.name();
             event.tensor = e.schedule->layer->tensor(s.op, s.backward).c_str();
-            event.layer = b_.layer_offset + e.item;
+            event.layer = plan_.input.chain[e.item].layer;
             event.phase = s.replay || e.replay ? MDLM_PHASE_REPLAY
                           : s.backward         ? MDLM_PHASE_BACKWARD
                                                : MDLM_PHASE_FORWARD;

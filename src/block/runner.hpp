@@ -30,7 +30,6 @@ struct RunBindings {
     void *dx = nullptr;
     RunState state;  // its layer, params and grads are set for each entry
     const Params *params = nullptr;
-    int64_t layer_offset = 0;
 };
 
 class Runner {

@@ -61,7 +61,7 @@ struct ItemUsage {
 };
 
 struct BlockPlanInput {
-    Programs programs;
+    Chain chain;
     Policies policies;
     std::vector<std::vector<char>> trains;  // by item and ParamId
     Traits traits;
@@ -75,7 +75,7 @@ struct BlockPlanInput {
 
 // The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not
 // differ.
-BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
+BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Chain chain, Policies policies,
                           std::vector<std::vector<char>> trains, const Traits &traits);
 
 // A layer boundary, and the share of it that a rank keeps where it is sharded, as they are allocated.

@@ -38,7 +38,7 @@ public:
     }
 
 private:
-    int64_t items() const { return in_.programs.items(); }
+    int64_t items() const { return in_.chain.items(); }
     bool last(int64_t item) const { return item + 1 == items(); }
     const Schedule *passing(int64_t item) { return p_.schedule(item, {}, false); }
 

@@ -16,7 +16,7 @@ public:
     explicit Totals(BlockPlan &p) : p_(p), in_(p.input), one_(in_.one_stack()) {}
 
     void add_up(const std::vector<UnitPlan> &units) {
-        p_.items.resize(in_.programs.items());
+        p_.items.resize(in_.chain.items());
         for (const UnitPlan &u : units)
             for (int64_t i = u.unit.first; i < u.unit.first + u.unit.count; ++i) {
                 p_.items[i].base = u.base;

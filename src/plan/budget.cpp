@@ -17,12 +17,19 @@ int64_t most_unit_layers(int64_t layers) {
     return most;
 }
 
-// Every layer replays everything, from inputs of one storage.
-Policies replaying(const Programs &programs, Storage input) {
+// Is a share of its input less than the whole?
+bool has_shares(const BlockPlanInput &in, int64_t item) {
+    const Program &p = in.chain.of(item);
+    return in.group_size > 1 && in.chain[item].in_units && p.buffers[p.input].split == 1;
+}
+
+// Every item replays everything, from its input or a share of it.
+Policies replaying(const BlockPlanInput &in, Storage input) {
+    const Chain &chain = in.chain;
     Policies p;
-    for (int64_t i = 0; i < programs.items(); ++i) {
-        LayerPolicy policy(programs.of(i).buffers.size(), Storage::replay);
-        policy[programs.of(i).input] = i < programs.num_layers ? input : Storage::keep;
+    for (int64_t i = 0; i < chain.items(); ++i) {
+        LayerPolicy policy(chain.of(i).buffers.size(), Storage::replay);
+        policy[chain.of(i).input] = input == Storage::keep || has_shares(in, i) ? input : Storage::keep;
         p.items.push_back(std::move(policy));
         p.units.push_back({i, 1});
     }
@@ -30,7 +37,7 @@ Policies replaying(const Programs &programs, Storage input) {
 }
 
 int64_t fixed_bytes(BlockPlanInput in, Storage input) {
-    in.policies = replaying(in.programs, input);
+    in.policies = replaying(in, input);
     return make_block_plan(std::move(in))->fixed_bytes;
 }
 
@@ -39,16 +46,17 @@ int64_t fixed_bytes(BlockPlanInput in, Storage input) {
 BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation)
     : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), one_(in_.one_stack()),
       layers_(differentiate_items(in_)) {
-    const Program &layer = *in_.programs.layer;
-    shards_ = in_.group_size > 1 && layer.buffers[layer.input].split == 1;
+    const int64_t items = in_.chain.items();
+    for (int64_t i = 0; i < items; ++i) shards_ = shards_ || has_shares(in_, i);
     fixed_ = fixed_bytes(in_, Storage::keep);
     if (shards_) fixed_with_shares_ = fixed_bytes(in_, Storage::shard);
     std::map<ItemTypeKey, int32_t> seen;
-    const int64_t items = in_.programs.items();
     for (int64_t i = 0; i < items; ++i) {
+        const Item &item = in_.chain[i];
         const bool next_saves = i + 1 < items && layers_[i + 1]->anything();
-        const ItemTypeKey key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input,
-                              one_ && next_saves, i < host_layers};
+        const bool may_host = item.by_settings && host_layers-- > 0;
+        const ItemTypeKey key{layers_[i].get(),           item.in_units,      has_shares(in_, i),
+                              i == 0 && in_.borrow_input, one_ && next_saves, may_host};
         const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
         if (is_new) {
             const PolicyEnumerator enumerator(layers_[i], in_.bound, in_.traits, table_, cancellation_);
@@ -114,7 +122,7 @@ planner::Chain BudgetPlanner::chain(const Variant &v) const {
     c.fixed_bytes = add(v.shard ? fixed_with_shares_ : fixed_, mul(2, v.staging));
     if (in_.evaluate_in_flight || in_.share_scratch) c.loss_bytes = passing_;
     c.max_unit_depth = 1;
-    c.max_unit_layers = most_unit_layers(in_.programs.num_layers);
+    c.max_unit_layers = most_unit_layers(in_.chain.in_units());
     return c;
 }
 
@@ -136,8 +144,8 @@ Policies BudgetPlanner::policies(const Variant &v, const planner::ChainPlan &pla
         }
         for (int32_t i = 1; i <= item.inside; ++i) {
             LayerPolicy policy = policy_of(plan[at + static_cast<size_t>(i)]);
-            const BufferId input = in_.programs.layer->input;
-            policy[input] = i == 1 ? forms_of(types_[type_of_[item.first]], v)[item.choice].storage : Storage::replay;
+            policy[in_.chain.of(item.first + i - 1).input] =
+                i == 1 ? forms_of(types_[type_of_[item.first]], v)[item.choice].storage : Storage::replay;
             out.items.push_back(std::move(policy));
         }
     }

@@ -39,7 +39,8 @@ struct BudgetFrontier {
 
 class BudgetPlanner {
 public:
-    // The policies of `in` do not matter. The first host_layers layers may use the host. cancellation is asked here and
+    // The policies of `in` do not matter. The first host_layers of the items that settings
+    // are about may use the host. cancellation is asked here and
     // in every search.
     BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation = nullptr);
 
@@ -69,7 +70,7 @@ private:
         int64_t host = 0;
         bool shard = false, one_on_host = false;
     };
-    // Items (layers, the final norm) that are alike. All that any variant allows is here.
+    // Items that are alike. All that any variant allows is here.
     struct ItemType {
         planner::LayerType numbers;  // its policies and unit inputs are those of a variant
         std::vector<PolicyOption> options;
@@ -80,7 +81,7 @@ private:
     };
     struct ItemTypeKey {
         const Differentiated *layer;
-        bool is_layer, borrowed, next_in_slab, may_host;
+        bool in_units, has_shares, borrowed, next_in_slab, may_host;
         auto operator<=>(const ItemTypeKey &) const = default;
     };
     // In which storage a unit may keep its input.
@@ -103,7 +104,7 @@ private:
     DeviceTable table_;
     Cancellation *cancellation_;
     bool one_;  // one tape in flight: the slab stands right above the frame in use
-    bool shards_;
+    bool shards_ = false;
     std::vector<std::shared_ptr<const Differentiated>> layers_;
     std::vector<ItemType> types_;
     std::vector<int32_t> type_of_;  // by item

@@ -21,13 +21,13 @@ planner::PolicyCost numbers_of(const MeasuredPolicy &c, uint32_t roles) {
 BudgetPlanner::ItemType BudgetPlanner::make_type(int64_t item, const ItemTypeKey &key,
                                                  const PolicyEnumerator &enumerator) const {
     ItemType type;
-    type.numbers.name = key.is_layer ? "layer" : "final norm";
+    type.numbers.name = in_.chain[item].name.empty() ? "layer" : in_.chain[item].name;
     type.numbers.forward_ns = enumerator.forward_ns();
     type.backward_ns = enumerator.backward_ns();
     type.boundary = input_bytes(in_, item);
     type.input = key.borrowed ? 0 : type.boundary;
     // What is borrowed costs nothing.
-    type.share = shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;
+    type.share = key.has_shares && !key.borrowed ? share_bytes(in_, item) : 0;
     type.may_host = key.may_host;
     type.input_id = key.layer->program->input;
     LayoutKey passing;
@@ -36,7 +36,7 @@ BudgetPlanner::ItemType BudgetPlanner::make_type(int64_t item, const ItemTypeKey
     std::vector<MeasuredPolicy> alone = add_alone(type, enumerator, key);
     // A layer whose input need not be saved (nothing before it is trained, nor all of itself) gains nothing in a unit.
     type.in_units =
-        key.is_layer && std::all_of(alone.begin(), alone.end(), [](const MeasuredPolicy &c) { return c.saves_input; });
+        key.in_units && std::all_of(alone.begin(), alone.end(), [](const MeasuredPolicy &c) { return c.saves_input; });
     if (type.in_units) add_in_units(type, enumerator, key, std::move(alone));
     return type;
 }

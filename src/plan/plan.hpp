@@ -22,7 +22,7 @@ public:
 
     const Config &config() const { return config_; }
     const mdlm_shape &shape() const { return shape_; }
-    const Programs &programs() const { return programs_; }
+    const Chain &chain() const { return chain_; }
     const Policies &policies() const { return policies_; }
     void set_policies(Policies policies);
     void set(int64_t layer, const char *tensor, Storage storage);  // layer -1: all that have the tensor
@@ -57,7 +57,7 @@ private:
     DeviceTable table_;
     Traits traits_;
     int64_t tables_bytes_;
-    Programs programs_;
+    Chain chain_;
     std::vector<std::vector<char>> trains_;
     Policies policies_;
     Proof proof_;

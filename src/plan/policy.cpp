@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 
 #include "base/status.hpp"
 #include "layer/derivative.hpp"
@@ -48,6 +49,27 @@ LayerPolicy input_only(const Program &p, Storage input) {
     return policy;
 }
 
+// What the settings say of a layer where it stands.
+struct Standing {
+    bool replays, offload;  // its unit
+    bool first, alone;      // in its unit
+};
+void apply(const Config &c, const Program &p, const Standing &s, LayerPolicy &policy) {
+    const bool full = c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL;
+    if (s.replays && s.alone) policy = input_only(p, Storage::keep);
+    if (!s.first) policy[p.input] = Storage::replay;
+    if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
+        for (const Module &m : modules)
+            if ((c.recompute_modules & m.bit) != 0)
+                for (const char *name : m.buffers) replay(policy, p, name);
+    if (!s.first) return;
+    if (s.replays && c.distribute_saved_activations) policy[p.input] = Storage::shard;
+    if (s.offload && full) policy[p.input] = Storage::host;
+    if (s.offload && !full)
+        for (Storage &storage : policy)
+            if (storage == Storage::keep) storage = Storage::host;
+}
+
 }  // namespace
 
 const char *name_of(Storage s) {
@@ -64,14 +86,6 @@ const Unit &Policies::unit_of(int64_t item) const {
     return *std::find_if(units.begin(), units.end(), [&](const Unit &u) { return item < u.first + u.count; });
 }
 
-Programs make_programs(const Config &config) {
-    Programs p;
-    p.layer = std::make_shared<const Program>(make_layer_program(config));
-    if (config.final_layernorm) p.final_norm = std::make_shared<const Program>(make_final_norm_program(config));
-    p.num_layers = config.num_layers;
-    return p;
-}
-
 std::vector<BufferId> tensors_of(const Program &p) {
     std::vector<BufferId> ids;
     for (size_t i = 0; i < p.buffers.size(); ++i)
@@ -80,48 +94,33 @@ std::vector<BufferId> tensors_of(const Program &p) {
     return ids;
 }
 
-Policies policies_of(const Config &c, const Programs &programs) {
+Policies policies_of(const Config &c, const Chain &chain) {
     Policies out;
-    const Program &layer = *programs.layer;
     const bool full = c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL;
+    const bool uniform = c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM;
     const int64_t n = c.recompute_num_layers;
-    const LayerPolicy whole = keep_all(programs.layer);
-    for (int64_t first = 0; first < programs.num_layers;) {
-        const bool replays = full && (c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM || first < n);
-        const int64_t count = replays && c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM
-                                  ? std::min(n, programs.num_layers - first)
-                                  : 1;
-        const bool offload = first < c.cpu_offloading_num_layers;
+    std::map<const Program *, LayerPolicy> whole;
+    int64_t seen = 0;  // items before this one that the settings are about
+    for (int64_t first = 0; first < chain.items();) {
+        const bool set = chain[first].by_settings, replays = set && full && (uniform || seen < n),
+                   offload = set && seen < c.cpu_offloading_num_layers;
+        int64_t count = 1;
+        while (replays && uniform && count < n && chain.unit_fits(first, count + 1)) ++count;
         out.units.push_back({first, count});
         for (int64_t i = first; i < first + count; ++i) {
-            LayerPolicy policy = whole;
-            if (replays && count == 1) policy = input_only(layer, Storage::keep);
-            if (i > first) policy[layer.input] = Storage::replay;
-            if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
-                for (const Module &m : modules)
-                    if ((c.recompute_modules & m.bit) != 0)
-                        for (const char *name : m.buffers) replay(policy, layer, name);
-            if (replays && i == first && c.distribute_saved_activations) policy[layer.input] = Storage::shard;
-            if (offload && i == first) {
-                if (full) policy[layer.input] = Storage::host;
-                else
-                    for (Storage &s : policy)
-                        if (s == Storage::keep) s = Storage::host;
-            }
-            out.items.push_back(std::move(policy));
+            const Program &p = chain.of(i);
+            LayerPolicy &policy = whole[&p];
+            if (policy.empty()) policy = keep_all(chain[i].program);
+            out.items.push_back(policy);
+            if (set) apply(c, p, {replays, offload, i == first, count == 1}, out.items.back());
         }
-        first += count;
-    }
-    if (programs.final_norm != nullptr) {
-        out.units.push_back({programs.num_layers, 1});
-        out.items.push_back(keep_all(programs.final_norm));
+        first += count, seen += set ? count : 0;
     }
     return out;
 }
 
-void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_t item, BufferId buffer,
-                 Storage storage) {
-    const Program &p = programs.of(item);
+void set_storage(Policies &policies, const Chain &chain, int64_t t, int64_t item, BufferId buffer, Storage storage) {
+    const Program &p = chain.of(item);
     const Unit &unit = policies.unit_of(item);
     const char *name = p.buffers[buffer].name.c_str();
     const auto refuse = [&](const char *expected) {
@@ -143,10 +142,10 @@ void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_
     policies.items[item][buffer] = storage;
 }
 
-void set_unit(Policies &policies, const Programs &programs, int64_t first, int64_t count) {
-    if (first < 0 || count < 1 || first > programs.num_layers - count)
+void set_unit(Policies &policies, const Chain &chain, int64_t first, int64_t count) {
+    if (!chain.unit_fits(first, count))
         fail(MDLM_ERROR_ARGUMENT, "unit of %lld layers from %lld: expected to lie within the block's %lld layers",
-             (long long)count, (long long)first, (long long)programs.num_layers);
+             (long long)count, (long long)first, (long long)chain.in_units());
     std::vector<Unit> units;
     const auto single = [&](int64_t i) { units.push_back({i, 1}); };
     for (const Unit &u : policies.units) {
@@ -160,9 +159,9 @@ void set_unit(Policies &policies, const Programs &programs, int64_t first, int64
         for (int64_t i = std::max(u.first, first + count); i < end; ++i) single(i);
     }
     policies.units = std::move(units);
-    const Program &p = *programs.layer;
     for (const Unit &u : policies.units)
-        for (int64_t i = u.first; i < std::min(u.first + u.count, programs.num_layers); ++i) {
+        for (int64_t i = u.first; i < u.first + u.count; ++i) {
+            const Program &p = chain.of(i);
             Storage &input = policies.items[i][p.input];
             if (i > u.first) input = Storage::replay;
             else if (input == Storage::replay) input = Storage::keep;
@@ -172,10 +171,10 @@ void set_unit(Policies &policies, const Programs &programs, int64_t first, int64
         }
 }
 
-void check(const Policies &policies, const Programs &programs, int64_t t) {
+void check(const Policies &policies, const Chain &chain, int64_t t) {
     Policies copy = policies;
-    for (int64_t i = 0; i < programs.items(); ++i)
-        for (BufferId b : tensors_of(programs.of(i))) set_storage(copy, programs, t, i, b, policies.items[i][b]);
+    for (int64_t i = 0; i < chain.items(); ++i)
+        for (BufferId b : tensors_of(chain.of(i))) set_storage(copy, chain, t, i, b, policies.items[i][b]);
 }
 
 }  // namespace mdlm

@@ -14,7 +14,7 @@ UnitPlan plan_unit(BlockPlan &plan, const Unit &unit) {
     const BlockPlanInput &in = plan.input;
     UnitPlan u;
     u.unit = unit;
-    const Program &program = in.programs.of(unit.first);
+    const Program &program = in.chain.of(unit.first);
     u.storage = in.policies.items[unit.first][program.input];
     if (unit.count == 1) {
         u.single = plan.schedule(unit.first, in.policies.items[unit.first], true);

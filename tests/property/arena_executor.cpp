@@ -210,7 +210,6 @@ private:
         if (e.kind == Event::Kind::backward)
             f.dy = world_.dy_of(e, r_.outcome, line.event), f.dx = r_.outcome.dx[line.event].get();
         f.params = &world_.params();
-        f.layer_offset = world_.config().layer_offset;
 
         // The entry with this one step.
         mdlm::Schedule one;
