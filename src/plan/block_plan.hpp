@@ -3,8 +3,8 @@
 //
 //   arena = [ x slots | dx slots | staging slots ]  fixed
 //           [ saved stack of each tape ]            forward pushes frames, backward pops them
-//           [ slab ]                                scratch; with one tape in flight it starts right above the frame in
-//           use
+//           [ slab ]                                scratch; it reaches down to the frame in use where no other stack
+//           is between
 //
 // With share_scratch only the stacks are the block's own; fixed and slab are one piece elsewhere.
 #pragma once
@@ -27,7 +27,7 @@ struct Place {
         staging,  // offset is a slot's number while composing; then they are `fixed`
         fixed,    // from the start of the arena
         stack,    // from the start of the tape's stack
-        slab      // from the start of the slab
+        slab      // from above all stacks
     } kind = Kind::none;
     int64_t offset = 0;
 };
@@ -69,8 +69,9 @@ struct BlockPlanInput {
     int64_t in_flight = 1, group_size = 1;
     bool evaluate_in_flight = false, input_requires_grad = true, borrow_input = false;
     bool share_scratch = false;  // fixed and slab lie in memory that other blocks use too
-    // One tape in flight, and its stack and the slab in one piece: the slab stands right above the frame in use.
-    bool one_stack() const { return in_flight == 1 && !share_scratch; }
+    // Where the slab begins for what runs with a frame: right above it, since no other tape's stack and no border of
+    // memory lies between. Else above all stacks.
+    bool slab_on_frame() const { return in_flight == 1 && !share_scratch; }
 };
 
 // The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not
@@ -91,7 +92,7 @@ struct BlockPlan {
     std::vector<ItemUsage> items;
     int64_t fixed_bytes = 0;
     int64_t stack_bytes = 0;  // of one tape
-    int64_t slab_origin = 0;  // Place::slab counts from here
+    int64_t slab_origin = 0;  // Place::slab counts from here, above all stacks; below it offsets are negative
     // Most bytes above the frames of what is saved: the highest slab of any entry, with the inner frames below it in a
     // unit's replay. So fixed_bytes + scratch_bytes <= peak_bytes <= fixed_bytes + in_flight * stack_bytes +
     // scratch_bytes.

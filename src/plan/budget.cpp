@@ -44,7 +44,7 @@ int64_t fixed_bytes(BlockPlanInput in, Storage input) {
 }  // namespace
 
 BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation)
-    : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), one_(in_.one_stack()),
+    : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), on_frame_(in_.slab_on_frame()),
       layers_(differentiate_items(in_)) {
     const int64_t items = in_.chain.items();
     for (int64_t i = 0; i < items; ++i) shards_ = shards_ || has_shares(in_, i);
@@ -55,8 +55,8 @@ BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_
         const Item &item = in_.chain[i];
         const bool next_saves = i + 1 < items && layers_[i + 1]->anything();
         const bool may_host = item.by_settings && host_layers-- > 0;
-        const ItemTypeKey key{layers_[i].get(),           item.in_units,      has_shares(in_, i),
-                              i == 0 && in_.borrow_input, one_ && next_saves, may_host};
+        const ItemTypeKey key{layers_[i].get(),           item.in_units,           has_shares(in_, i),
+                              i == 0 && in_.borrow_input, on_frame_ && next_saves, may_host};
         const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
         if (is_new) {
             const PolicyEnumerator enumerator(layers_[i], in_.bound, in_.traits, table_, cancellation_);
@@ -118,7 +118,7 @@ planner::Chain BudgetPlanner::chain(const Variant &v) const {
         c.types.push_back(std::move(numbers));
     }
     c.layers = type_of_;
-    c.in_flight = in_.in_flight, c.slab_apart = !one_;
+    c.in_flight = in_.in_flight, c.slab_apart = !on_frame_;
     c.fixed_bytes = add(v.shard ? fixed_with_shares_ : fixed_, mul(2, v.staging));
     if (in_.evaluate_in_flight || in_.share_scratch) c.loss_bytes = passing_;
     c.max_unit_depth = 1;
@@ -199,7 +199,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
 BudgetFrontier BudgetPlanner::frontier() const {
     std::vector<BudgetPoint> points;
     BudgetFrontier found;
-    for (const Variant &v : variants(one_)) {
+    for (const Variant &v : variants(on_frame_)) {
         const planner::Frontier of_variant = planner::frontier(chain(v), 0, false, cancellation_);
         found.gap_ns = std::max(found.gap_ns, of_variant.gap_ns);
         for (const planner::FrontierPoint &p : of_variant.points)

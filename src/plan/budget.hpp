@@ -90,6 +90,7 @@ private:
         planner::UnitInput numbers;
     };
     ItemType make_type(int64_t item, const ItemTypeKey &key, const PolicyEnumerator &enumerator) const;
+    LayoutKey key_alone(const ItemTypeKey &key) const;
     std::vector<MeasuredPolicy> add_alone(ItemType &type, const PolicyEnumerator &enumerator,
                                           const ItemTypeKey &key) const;
     void add_on_host(ItemType &type, const PolicyEnumerator &enumerator, const LayoutKey &base,
@@ -103,7 +104,7 @@ private:
     BlockPlanInput in_;
     DeviceTable table_;
     Cancellation *cancellation_;
-    bool one_;  // one tape in flight: the slab stands right above the frame in use
+    bool on_frame_;  // the slab begins right above the frame in use
     bool shards_ = false;
     std::vector<std::shared_ptr<const Differentiated>> layers_;
     std::vector<ItemType> types_;

@@ -41,11 +41,16 @@ BudgetPlanner::ItemType BudgetPlanner::make_type(int64_t item, const ItemTypeKey
     return type;
 }
 
+LayoutKey BudgetPlanner::key_alone(const ItemTypeKey &key) const {
+    LayoutKey alone;
+    alone.x_in_frame = !key.borrowed, alone.y_in_slab = key.next_in_slab, alone.slab_above = on_frame_;
+    return alone;
+}
+
 // Singles: keep and replay, the same with the input as a share, and with kept tensors on the host.
 std::vector<MeasuredPolicy> BudgetPlanner::add_alone(ItemType &type, const PolicyEnumerator &enumerator,
                                                      const ItemTypeKey &key) const {
-    LayoutKey base;
-    base.x_in_frame = !key.borrowed, base.y_in_slab = key.next_in_slab, base.slab_above = one_;
+    const LayoutKey base = key_alone(key);
     std::vector<MeasuredPolicy> found = enumerator.pareto(base);
     const BufferId input = key.layer->program->input;
     for (const MeasuredPolicy &c : found) type.options.push_back({numbers_of(c, planner::role_alone), c.policy});
@@ -98,12 +103,12 @@ void BudgetPlanner::add_in_units(ItemType &type, const PolicyEnumerator &enumera
     c.forward = c.saved;
     type.options.push_back({numbers_of(c, planner::role_last), nothing});
 
-    // The others stand as if alone with one tape in flight, the first of them on its unit's input, which is not its own
-    // to reuse.
-    const bool as_alone = one_ && key.next_in_slab;
-    if (one_ && !as_alone) return;  // nothing follows
-    LayoutKey inside;
-    inside.x_in_frame = !key.borrowed, inside.y_in_slab = inside.slab_above = true;
+    // The others stand as if alone where the slab begins on the frame in use, the first of them on its unit's input,
+    // which is not its own to reuse.
+    if (on_frame_ && !key.next_in_slab) return;  // nothing follows
+    LayoutKey inside = key_alone(key);
+    const bool as_alone = inside.slab_above && inside.y_in_slab;
+    inside.y_in_slab = inside.slab_above = true;
     LayoutKey first = inside;
     first.x_in_frame = false;
     if (!as_alone) alone = enumerator.pareto(inside);
