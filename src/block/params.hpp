@@ -109,7 +109,6 @@ public:
 private:
     struct Region;
     Region region(const ParamEntry &p, const Box &box) const;
-    int64_t full_row(const Region &region, int64_t row) const;
     Shard shard(const ParamEntry &p, int64_t rank) const { return {*p.spec, t_, rank}; }
     void refresh();
     void lay_out_grads();

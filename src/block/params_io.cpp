@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <string_view>
+#include <string>
 
 #include "base/sizes.hpp"
 #include "block/params.hpp"
@@ -13,29 +13,26 @@ namespace mdlm {
 
 // A checked box.
 struct Params::Region {
-    enum class Part { whole, q, k, v, gate, up } part = Part::whole;
+    const ParamPart *part = nullptr;  // null: the whole
     int64_t start[2] = {0, 0}, count[2] = {0, 1};
+    int64_t full_row(int64_t row) const {  // of the parameter
+        return part != nullptr ? part->full_row(start[0] + row) : start[0] + row;
+    }
 };
 
 Params::Region Params::region(const ParamEntry &p, const Box &box) const {
     Region b;
-    const char *part = box.part;
     const char *name = p.name.c_str();
     int64_t full[2] = {p.spec->full[0], p.spec->full[1]};
-    if (part != nullptr) {
-        const std::string_view want = part;
-        const bool qkv = p.name.find("linear_qkv") != std::string::npos, fc1 = p.spec->partition_stride == 2;
-        const int64_t d = config_.kv_channels;
-        if (qkv && want == "q") b.part = Region::Part::q, full[0] = config_.num_attention_heads * d;
-        else if (qkv && want == "k") b.part = Region::Part::k, full[0] = config_.num_query_groups * d;
-        else if (qkv && want == "v") b.part = Region::Part::v, full[0] = config_.num_query_groups * d;
-        else if (fc1 && want == "gate") b.part = Region::Part::gate, full[0] = config_.ffn_hidden_size;
-        else if (fc1 && want == "up") b.part = Region::Part::up, full[0] = config_.ffn_hidden_size;
-        else
-            fail(MDLM_ERROR_NOT_FOUND, "%s: part \"%.40s\": expected %s", name, part,
-                 qkv   ? "q, k, v or NULL"
-                 : fc1 ? "gate, up or NULL"
-                       : "NULL");
+    if (box.part != nullptr) {
+        std::string expected;
+        for (const ParamPart &part : p.spec->parts) {
+            if (part.name == box.part) b.part = &part, full[0] = part.rows;
+            expected += (expected.empty() ? "" : ", ") + part.name;
+        }
+        expected += expected.empty() ? "NULL" : " or NULL";
+        if (b.part == nullptr)
+            fail(MDLM_ERROR_NOT_FOUND, "%s: part \"%.40s\": expected %s", name, box.part, expected.c_str());
     }
     for (int i = 0; i < p.spec->ndim; ++i) {
         b.start[i] = box.start != nullptr ? box.start[i] : 0;
@@ -50,22 +47,6 @@ Params::Region Params::region(const ParamEntry &p, const Box &box) const {
         fail(MDLM_ERROR_ARGUMENT, "%s: %zu bytes of %s: expected %lld", name, box.bytes, name_of(box.type),
              (long long)expected);
     return b;
-}
-
-// Row of the full tensor that a row of the part is. Queries, key and value stand group by group.
-int64_t Params::full_row(const Region &b, int64_t row) const {
-    const int64_t d = config_.kv_channels, per = config_.num_attention_heads / config_.num_query_groups,
-                  group = (per + 2) * d;
-    const int64_t head = row / d, channel = row % d;
-    switch (b.part) {
-    case Region::Part::q: return head / per * group + head % per * d + channel;
-    case Region::Part::k: return head * group + per * d + channel;
-    case Region::Part::v: return head * group + (per + 1) * d + channel;
-    case Region::Part::up: return config_.ffn_hidden_size + row;
-    case Region::Part::whole:
-    case Region::Part::gate: break;
-    }
-    return row;
 }
 
 namespace {
@@ -112,7 +93,7 @@ void Params::write(Device &device, int64_t index, const Elements &to, const Box 
     const Region b = region(p, box);
     std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(to.type)));
     each_row(
-        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(b, b.start[0] + r); },
+        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return b.full_row(r); },
         [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
             for (int64_t c = begin; c < end; ++c)
                 store(to.type, row.data(), c - begin, load(box.type, host, r * b.count[1] + c));
@@ -126,7 +107,7 @@ void Params::read(Device &device, int64_t index, const Elements &from, const Box
     const Region b = region(p, box);
     std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(from.type)));
     each_row(
-        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return full_row(b, b.start[0] + r); },
+        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return b.full_row(r); },
         [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
             device.copy(row.data(), from.at + first * size_of(from.type),
                         static_cast<size_t>((end - begin) * size_of(from.type)));

@@ -144,7 +144,7 @@ struct QkNormRopeBackward {
     // q, k, weights, statistics, tables as in the forward (q, k null without norm; q_out, k_out unused).
     QkNormRope forward;
     Heads dq_out, dk_out;                             // in: gradients of q_out, k_out
-    Heads dq, dk;                                     // out: gradients of q, k
+    Heads dq, dk;                                     // out: gradients of q, k; their bases or null
     void *dq_weight, *dq_bias, *dk_weight, *dk_bias;  // W [d] or null
     bool accumulate;
     void *workspace;
@@ -181,7 +181,7 @@ struct AttentionBackward {
     Attention shape;
     Heads q, k, v, context, dcontext;
     const void *row_max, *inverse_sum;
-    Heads dq, dk, dv;  // out
+    Heads dq, dk, dv;  // out; their bases or null
     void *workspace;
 };
 // The same in steps. scores = scale q k^T, -infinity outside the mask.
@@ -224,7 +224,7 @@ struct AttnScoresBackward {
     Attention shape;
     const void *dscores;
     Heads q, k;
-    Heads dq, dk;  // out
+    Heads dq, dk;  // out; their bases or null
     void *workspace;
 };
 

@@ -24,6 +24,7 @@ BufferId Program::find(const std::string &name) const {
 BufferId Builder::buffer(const std::string &name, int64_t per_token, int64_t per_pair, int64_t split) {
     const auto id = static_cast<BufferId>(program_.buffers.size());
     program_.buffers.push_back({name, c_.params_dtype, per_token, per_pair, split, id});
+    program_.buffers.back().modules = modules_;
     return id;
 }
 
@@ -33,13 +34,13 @@ BufferId Builder::stats(const std::string &name, BufferId main, int64_t per_toke
     return id;
 }
 
-ParamId Builder::param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init,
-                       int32_t stride) {
+ParamId Builder::param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim,
+                       Param::Init init) {
     Param p;
     p.name = name;
     p.full[0] = rows, p.full[1] = columns > 0 ? columns : 1;
     p.ndim = columns > 0 ? 2 : 1;
-    p.partition_dim = partition_dim, p.partition_stride = stride, p.init = init;
+    p.partition_dim = partition_dim, p.init = init;
     program_.params.push_back(std::move(p));
     return static_cast<ParamId>(program_.params.size() - 1);
 }
@@ -60,29 +61,35 @@ BufferId Builder::input(const char *name, int64_t width) {
     return program_.input = buffer(name, width, 0, sequence_split());
 }
 
-BufferId Builder::norm(const char *name, const char *prefix, BufferId x, bool stats_with_input) {
+BufferId Builder::norm(const char *name, const char *prefix, BufferId x, Statistics statistics) {
     NormSpec s;
     s.dtype = c_.params_dtype, s.width = c_.hidden_size, s.split = sequence_split();
     s.rms = rms(), s.zero_centered = c_.layernorm_zero_centered_gamma, s.epsilon = c_.layernorm_epsilon;
     s.weight = replicated(std::string(prefix) + ".weight", s.width, Param::Init::norm_weight, s.split > 1);
     if (!s.rms) s.bias = replicated(std::string(prefix) + ".bias", s.width, Param::Init::bias, s.split > 1);
     const BufferId y = buffer(name, s.width, 0, s.split);
-    const BufferId st = stats(std::string(name) + ".statistics", stats_with_input ? x : y, s.rms ? 1 : 2, s.split);
+    const BufferId st =
+        stats(std::string(name) + ".statistics", statistics == Statistics::with_input ? x : y, s.rms ? 1 : 2, s.split);
     emit(make_norm(s, x, y, st), {s.weight, s.bias});
     return y;
 }
 
-BufferId Builder::column_linear(const char *name, const char *prefix, BufferId x, int64_t full_width, bool bias,
-                                bool gated) {
+BufferId Builder::column_linear(const char *name, const char *prefix, BufferId x, const Rows &rows, bool bias) {
     if (sequence_split() > 1) {
         const BufferId full = buffer(program_.buffers[x].name + ".gathered", program_.buffers[x].per_token);
+        program_.buffers[full].rebuilt = true;
         emit(make_collective(Collective::all_gather, program_.buffers[x], x, full, c_.batch_first), {});
         x = full;
     }
     LinearSpec s;
-    s.dtype = c_.params_dtype, s.n = full_width / t(), s.k = program_.buffers[x].per_token;
-    s.weight = param(std::string(prefix) + ".weight", full_width, s.k, 0, Param::Init::weight, gated ? 2 : 1);
-    if (bias) s.bias = param(std::string(prefix) + ".bias", full_width, 0, 0, Param::Init::bias, gated ? 2 : 1);
+    s.dtype = c_.params_dtype, s.n = rows.count / t(), s.k = program_.buffers[x].per_token;
+    s.weight = param(std::string(prefix) + ".weight", rows.count, s.k, 0, Param::Init::weight);
+    if (bias) s.bias = param(std::string(prefix) + ".bias", rows.count, 0, 0, Param::Init::bias);
+    for (ParamId id : {s.weight, s.bias}) {
+        if (id == no_param) continue;
+        Param &p = program_.params[static_cast<size_t>(id)];
+        p.parts = rows.parts, p.partition_stride = rows.stride;
+    }
     s.reduce_input_gradient = t() > 1 && sequence_split() == 1;
     const BufferId y = buffer(name, s.n);
     emit(make_linear(s, x, y), {s.weight, s.bias});
@@ -104,6 +111,15 @@ BufferId Builder::row_linear(const char *name, const char *prefix, BufferId x) {
 }
 
 // Packed by group: its query heads, its key, its value.
+Builder::Rows Builder::qkv_rows() const {
+    const int64_t d = c_.kv_channels, groups = c_.num_query_groups, queries = c_.num_attention_heads / groups * d,
+                  group = queries + 2 * d;
+    return {groups * group,
+            {{"q", 0, queries, group, groups * queries},
+             {"k", queries, d, group, groups * d},
+             {"v", queries + d, d, group, groups * d}}};
+}
+
 Builder::QKV Builder::split_qkv(BufferId qkv) const {
     const int64_t d = c_.kv_channels, per = c_.num_attention_heads / c_.num_query_groups;
     const int64_t row = program_.buffers[qkv].per_token, group = (per + 2) * d;
@@ -158,6 +174,12 @@ BufferId Builder::attention(const char *name, const QKV &in) {
     const BufferId context = buffer(name, width);
     emit(make_attention_context(s, probabilities, in.v, context), {});
     return context;
+}
+
+Builder::Rows Builder::fc1_rows() const {
+    const int64_t f = c_.ffn_hidden_size;
+    if (!c_.gated()) return {f, {}};
+    return {2 * f, {{"gate", 0, f, f, f}, {"up", f, f, f, f}}, 2};
 }
 
 BufferId Builder::activation(const char *name, BufferId g) {

@@ -15,9 +15,25 @@ public:
 
     BufferId input(const char *name, int64_t width);
     void output(BufferId id) { program_.output = id; }
-    BufferId norm(const char *name, const char *param, BufferId x, bool stats_with_input = false);
+    // Selective recompute of any of these modules (MDLM_RECOMPUTE_MODULE bits; 0: none) makes again what follows.
+    Builder &in(uint32_t modules) {
+        modules_ = modules;
+        return *this;
+    }
+    // Nothing keeps the output of a last norm, so its statistics go with its input.
+    enum class Statistics { with_output, with_input };
+    BufferId norm(const char *name, const char *param, BufferId x, Statistics statistics = Statistics::with_output);
+    // What the outputs of a linear are: parts with names, and into how many pieces they are cut before each is split
+    // over the ranks.
+    struct Rows {
+        int64_t count = 0;
+        std::vector<ParamPart> parts;
+        int32_t stride = 1;
+    };
+    Rows qkv_rows() const;
+    Rows fc1_rows() const;
     // Column parallel: outputs are split over ranks; the input is gathered first under sequence parallelism.
-    BufferId column_linear(const char *name, const char *param, BufferId x, int64_t full_width, bool bias, bool gated);
+    BufferId column_linear(const char *name, const char *param, BufferId x, const Rows &rows, bool bias);
     // Row parallel: inputs are split over ranks; the parts of the output are summed. Its bias is added by
     // bias_dropout_add.
     BufferId row_linear(const char *name, const char *param, BufferId x);
@@ -34,8 +50,7 @@ public:
 private:
     BufferId buffer(const std::string &name, int64_t per_token, int64_t per_pair = 0, int64_t split = 1);
     BufferId stats(const std::string &name, BufferId main, int64_t per_token, int64_t split = 1);
-    ParamId param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init,
-                  int32_t stride = 1);
+    ParamId param(const std::string &name, int64_t rows, int64_t columns, int32_t partition_dim, Param::Init init);
     // Replicated, of one dimension; partial: its gradient is summed over the group (FACTS of tensor parallelism: arXiv
     // 2205.05198, section 4.2.2).
     ParamId replicated(const std::string &name, int64_t width, Param::Init init, bool partial);
@@ -46,6 +61,7 @@ private:
 
     const Config &c_;
     Program program_;
+    uint32_t modules_ = 0;
 };
 
 }  // namespace mdlm

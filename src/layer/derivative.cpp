@@ -2,11 +2,20 @@
 #include "layer/derivative.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "op/gradient_ops.hpp"
 #include "op/partial_gradients.hpp"
 
 namespace mdlm {
 namespace {
+
+// Contributions to the gradient of one buffer, as far as they have been written.
+struct Gradient {
+    BufferId sum = no_buffer;         // of those that assigned, or added to, all of it
+    BufferId columns_of = no_buffer;  // the buffer whose columns are being assigned one after the other,
+    std::vector<char> assigned;       // and which of them were
+};
 
 class Writer final : public Derivative {
 public:
@@ -14,8 +23,8 @@ public:
         const Program &p = *d_.program;
         d_.buffers = p.buffers;
         active_.assign(p.buffers.size(), 0);
-        gradient_.assign(p.buffers.size(), no_buffer);
-        parts_of_.resize(p.buffers.size());
+        gradients_.resize(p.buffers.size());
+        sunk_.assign(p.params.size(), 0);
         active_[p.input] = input;
         for (const auto &op : p.ops) {
             bool on = false;
@@ -26,19 +35,20 @@ public:
     }
     void write() {
         const Program &p = *d_.program;
-        if (!active_[p.output]) return;
-        d_.output_gradient = new_gradient(p.output);
-        for (auto i = static_cast<int32_t>(p.ops.size()); --i >= 0;) {
-            p.ops[i]->differentiate(*this);
-            d_.backward_of.resize(d_.backward.size(), i);
+        if (active_[p.output]) {
+            d_.output_gradient = gradients_[p.output].sum = new_like(p.output, "gradient");
+            for (auto i = static_cast<int32_t>(p.ops.size()); --i >= 0;) {
+                p.ops[i]->differentiate(*this);
+                d_.backward_of.resize(d_.backward.size(), i);
+            }
         }
+        if (active_[p.input]) write_input_gradient();
         // One sum over the group for all of them, and before anybody is told that the layer's gradients are final.
         if (partial_ != no_buffer) {
             d_.buffers[partial_].fixed = partial_elements_;
             emit_partial_gradients(*this, partial_, parts_);
-            d_.backward_of.resize(d_.backward.size(), 0);
         }
-        if (active_[p.input]) d_.input_gradient = gradient_[p.input];
+        d_.backward_of.resize(d_.backward.size(), 0);
         d_.read.assign(d_.buffers.size(), 0);
         for (const auto &op : d_.backward)
             for (BufferId b : op->in) d_.read[b] = 1;
@@ -46,26 +56,43 @@ public:
 
     bool wants(BufferId b) const override { return active_[b]; }
     bool trains(ParamId p) const override { return p != no_param && d_.trains[p]; }
-    BufferId gradient(BufferId b) const override { return gradient_[b]; }
-    BufferId new_gradient(BufferId b) override {
-        check_first(b);
-        return gradient_[b] = new_like(b, "gradient");
+    BufferId gradient(BufferId b) override {
+        join_columns(b);
+        return gradients_[b].sum;
     }
-    BufferId new_sum(BufferId b) override {
-        if (gradient_[b] == no_buffer || !parts_of_[b].empty())
-            fail(MDLM_ERROR_INTERNAL, "gradient of %s: an op adds to it: expected all of it there before",
-                 d_.buffers[b].name.c_str());
-        return gradient_[b] = new_like(b, "gradient");
+    Contribution contribute(BufferId b, Adds adds) override {
+        const BufferId so_far = gradients_[b].sum, to = new_like(b, "gradient");
+        const bool added = adds == Adds::yes && so_far != no_buffer && !awaits(b);
+        unwritten_.push_back(to);
+        coming_.push_back({b, to, added});
+        return {to, added ? so_far : no_buffer};
     }
-    BufferId part_of_gradient(BufferId b, int64_t offset) override {
-        std::vector<int64_t> &parts = parts_of_[b];
-        if (gradient_[b] == no_buffer) gradient_[b] = new_like(b, "gradient");
-        else if (parts.empty() || std::count(parts.begin(), parts.end(), offset) > 0)
-            fail(MDLM_ERROR_INTERNAL,
-                 "gradient of %s: its part at %lld has two contributions: expected the second op to add the first",
-                 d_.buffers[b].name.c_str(), static_cast<long long>(offset));
-        parts.push_back(offset);
-        return gradient_[b];
+    BufferId contribute_columns(BufferId b, const HeadColumns &columns) override {
+        Gradient &g = gradients_[b];
+        bool apart = true;
+        each(b, columns, [&](size_t c) { apart = apart && (g.columns_of == no_buffer || !g.assigned[c]); });
+        if (!apart) join_columns(b);
+        if (g.columns_of == no_buffer) {
+            g.columns_of = new_like(b, "gradient");
+            g.assigned.assign(static_cast<size_t>(d_.buffers[b].per_token), 0);
+        }
+        each(b, columns, [&](size_t c) { g.assigned[c] = 1; });
+        unwritten_.push_back(g.columns_of);
+        return g.columns_of;
+    }
+    void contribute_as(BufferId b, BufferId gradient) override {
+        BufferId &sum = gradients_[b].sum;
+        if (std::count(unwritten_.begin(), unwritten_.end(), gradient) > 0) {
+            coming_.push_back({b, gradient, false});
+            return;
+        }
+        if (sum == no_buffer) {
+            sum = gradient;
+            return;
+        }
+        const BufferId both = new_like(b, "gradient");
+        d_.backward.push_back(make_gradient_sum(d_.buffers[b], sum, gradient, both));
+        sum = both;
     }
     BufferId new_like(BufferId b, const char *suffix) override {
         Buffer g = d_.buffers[b];
@@ -75,12 +102,9 @@ public:
         d_.buffers.push_back(std::move(g));
         return id;
     }
-    void set_gradient(BufferId b, BufferId g) override {
-        check_first(b);
-        gradient_[b] = g;
-    }
     GradSink sink(Op &op, ParamId param) override {
-        GradSink to{param, -1, 0};
+        GradSink to;
+        to.param = param, to.first = !std::exchange(sunk_[param], 1);
         const Param &p = d_.program->params[param];
         if (!p.partial_grad) return to;
         const DType type = wide(d_.buffers[d_.program->input].dtype);
@@ -91,26 +115,87 @@ public:
         if (op.out.empty() || op.out.back() != partial_) op.out.push_back(partial_);
         to.out = static_cast<int32_t>(op.out.size() - 1);
         to.offset = partial_elements_ * size_of(type);
-        parts_.push_back({param, partial_elements_, p.full[0]});
-        partial_elements_ += p.full[0];
+        const int64_t count = p.full[0] * p.full[1];  // it is replicated
+        parts_.push_back({param, partial_elements_, count, to.first});
+        partial_elements_ += count;
         return to;
     }
     const Buffer &buffer(BufferId b) const override { return d_.buffers[b]; }
-    void emit(std::unique_ptr<Op> op) override { d_.backward.push_back(std::move(op)); }
+    void emit(std::unique_ptr<Op> op) override {
+        const std::vector<BufferId> made = op->out;
+        d_.backward.push_back(std::move(op));
+        std::erase_if(unwritten_, [&](BufferId b) { return std::count(made.begin(), made.end(), b) > 0; });
+        for (size_t i = 0; i < coming_.size();) {
+            const Coming c = coming_[i];
+            if (std::count(made.begin(), made.end(), c.to) == 0) {
+                ++i;
+                continue;
+            }
+            coming_.erase(coming_.begin() + static_cast<std::ptrdiff_t>(i));
+            if (c.added) gradients_[c.of].sum = c.to;
+            else contribute_as(c.of, c.to);
+        }
+    }
 
 private:
-    void check_first(BufferId b) const {
-        if (gradient_[b] != no_buffer)
-            fail(MDLM_ERROR_INTERNAL,
-                 "gradient of %s: it has two contributions: expected the second op to add the first",
-                 d_.buffers[b].name.c_str());
+    // A contribution that an op is still to be emitted for.
+    struct Coming {
+        BufferId of, to;
+        bool added;  // what was there is in it
+    };
+    bool awaits(BufferId b) const {
+        return std::any_of(coming_.begin(), coming_.end(), [&](const Coming &c) { return c.of == b; });
+    }
+
+    template <class F>
+    void each(BufferId b, const HeadColumns &columns, F &&f) const {
+        const int64_t width = d_.buffers[b].per_token;
+        for (int64_t g = 0; g < columns.groups; ++g)
+            for (int64_t i = 0; i < columns.per_group; ++i) {
+                const int64_t first = columns.at.offset + g * columns.at.group_stride + i * columns.at.head_stride;
+                if (first < 0 || first + columns.d > width || columns.at.row_stride != width)
+                    fail(MDLM_ERROR_INTERNAL,
+                         "gradient of %s: columns from %lld of rows of %lld: expected %lld of %lld",
+                         d_.buffers[b].name.c_str(), static_cast<long long>(first),
+                         static_cast<long long>(columns.at.row_stride), static_cast<long long>(columns.d),
+                         static_cast<long long>(width));
+                for (int64_t c = first; c < first + columns.d; ++c) f(static_cast<size_t>(c));
+            }
+    }
+
+    // The columns that were assigned become a contribution. Where there are others, all begin as zeros.
+    void join_columns(BufferId b) {
+        Gradient &g = gradients_[b];
+        const BufferId buffer = std::exchange(g.columns_of, no_buffer);
+        if (buffer == no_buffer) return;
+        if (std::count(g.assigned.begin(), g.assigned.end(), 0) > 0) {
+            const auto first = std::find_if(d_.backward.begin(), d_.backward.end(), [&](const auto &op) {
+                return std::count(op->out.begin(), op->out.end(), buffer) > 0;
+            });
+            const auto at = first - d_.backward.begin();
+            if (at < static_cast<std::ptrdiff_t>(d_.backward_of.size()))
+                d_.backward_of.insert(d_.backward_of.begin() + at, d_.backward_of[static_cast<size_t>(at)]);
+            d_.backward.insert(first, make_gradient_zero(d_.buffers[b], buffer));
+        }
+        contribute_as(b, buffer);
+    }
+
+    // A buffer that is nothing else.
+    void write_input_gradient() {
+        const BufferId input = d_.program->input, made = gradient(input);
+        d_.input_gradient = made;
+        if (made != no_buffer && made != d_.output_gradient) return;
+        d_.input_gradient = new_like(input, "gradient");
+        d_.backward.push_back(made == no_buffer ? make_gradient_zero(d_.buffers[input], d_.input_gradient)
+                                                : make_gradient_copy(d_.buffers[input], made, d_.input_gradient));
     }
 
     Differentiated &d_;
     std::vector<char> active_;
-    std::vector<BufferId> gradient_;
-    // By buffer: where the parts begin that were assigned; empty: all at once, or nothing yet.
-    std::vector<std::vector<int64_t>> parts_of_;
+    std::vector<Gradient> gradients_;  // by buffer
+    std::vector<BufferId> unwritten_;  // given to an op that is still to be emitted
+    std::vector<Coming> coming_;
+    std::vector<char> sunk_;  // by parameter: an op has a sink for it
     BufferId partial_ = no_buffer;
     int64_t partial_elements_ = 0;
     std::vector<PartialGradient> parts_;

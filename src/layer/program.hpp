@@ -10,6 +10,14 @@
 
 namespace mdlm {
 
+// Rows of a parameter that have a name of their own, as they stand between those of others: runs of `run` rows, the
+// first run from row `first`, one begins every `stride` rows.
+struct ParamPart {
+    std::string name;
+    int64_t first = 0, run = 0, stride = 0, rows = 0;
+    int64_t full_row(int64_t row) const { return first + row / run * stride + row % run; }
+};
+
 struct Param {
     std::string name;          // without the layer's prefix: "mlp.linear_fc1.weight"
     int64_t full[2] = {0, 1};  // rows, columns; ndim 1: columns 1
@@ -18,6 +26,7 @@ struct Param {
     int32_t partition_stride = 1;
     bool partial_grad = false;  // each rank has only a part of its gradient's sum: it saw its heads, or its tokens
     enum class Init { weight, output_weight, bias, norm_weight } init = Init::bias;
+    std::vector<ParamPart> parts;  // of all rows, or none have a name
     int64_t local(int dim, int64_t t) const { return dim == partition_dim ? full[dim] / t : full[dim]; }
 };
 

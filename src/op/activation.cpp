@@ -48,7 +48,7 @@ public:
         if (dy == no_buffer || !d.wants(in[0])) return;
         auto op = std::make_unique<ActivationBackwardOp>(spec_);
         op->in = {dy, in[0]};
-        op->out = {d.new_gradient(in[0])};
+        op->out = {d.contribute(in[0]).to};
         d.emit(std::move(op));
     }
 };

@@ -15,12 +15,15 @@ struct AttentionSpec {
     Attention shape(const RunState &state) const;
     KernelSize size(Extent e) const;
     Mask mask;  // the config's, for the cost; what runs is masked as the batch says
+    HeadColumns q_columns() const { return {q, groups, heads / groups, d}; }
+    HeadColumns k_columns() const { return {k, groups, 1, d}; }
+    HeadColumns v_columns() const { return {v, groups, 1, d}; }
     // Of one product over all pairs of a sequence: 2 s tokens heads d, the mask not counted off.
     Checked flops(Extent e) const;
     Checked visible_flops(Extent e) const;  // and what is left of them under the mask
 };
 
-// Gradients of q, k and v go to the gradients of the buffers they stand in, each written once.
+// Gradients of q, k and v go to the gradients of the buffers they stand in, each where it is wanted.
 // Fused: q, k, v -> context, statistics (two for each head and token). Backward reads all of them.
 std::unique_ptr<Op> make_fused_attention(const AttentionSpec &spec, BufferId q, BufferId k, BufferId v,
                                          BufferId context, BufferId statistics);

@@ -53,7 +53,7 @@ struct SoftmaxStatistics {
 class FusedAttentionBackwardOp final : public Op {
 public:
     explicit FusedAttentionBackwardOp(const AttentionSpec &spec) : spec_(spec) {}
-    // in: dcontext, q, k, v, context, statistics; out: gradients of the buffers of q, k, v
+    // in: dcontext, q, k, v, context, statistics; out: [dq, dk, dv], parts of the gradients of their buffers
     const char *name() const override { return "attention_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
@@ -64,7 +64,9 @@ public:
         a.context = spec_.context.at(c.in[4], t);
         const SoftmaxStatistics kept(spec_, c.state.extent(), c.in[5]);
         a.row_max = kept.row_max, a.inverse_sum = kept.inverse_sum;
-        a.dq = spec_.q.at(c.out[0], t), a.dk = spec_.k.at(c.out[1], t), a.dv = spec_.v.at(c.out[2], t);
+        if (dq >= 0) a.dq = spec_.q.at(c.out[dq], t);
+        if (dk >= 0) a.dk = spec_.k.at(c.out[dk], t);
+        if (dv >= 0) a.dv = spec_.v.at(c.out[dv], t);
         a.workspace = c.workspace;
         c.device.attention_backward(a);
     }
@@ -75,6 +77,7 @@ public:
     int64_t workspace(const Traits &t, Extent e) const override {
         return t.workspace(Kernel::attention_backward, spec_.size(e));
     }
+    int32_t dq = -1, dk = -1, dv = -1;  // indices of outputs; -1: not wanted
 
 private:
     AttentionSpec spec_;
@@ -103,13 +106,12 @@ public:
     }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
-        // With one of them wanted, those of the others are places to write.
         if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2]))) return;
         auto op = std::make_unique<FusedAttentionBackwardOp>(spec_);
         op->in = {dy, in[0], in[1], in[2], out[0], out[1]};
-        const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);
-        const BufferId dv = d.part_of_gradient(in[2], spec_.v.offset);
-        op->out = {dq, dk, dv};
+        op->dq = contribute_part(d, *op, in[0], spec_.q_columns());
+        op->dk = contribute_part(d, *op, in[1], spec_.k_columns());
+        op->dv = contribute_part(d, *op, in[2], spec_.v_columns());
         d.emit(std::move(op));
     }
 

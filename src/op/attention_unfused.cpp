@@ -26,18 +26,20 @@ protected:
 
 class AttentionScoresBackwardOp final : public UnfusedAttentionOpBase {
 public:
-    // in: dscores, q, k; out: gradients of the buffers of q, k
+    // in: dscores, q, k; out: [dq, dk], parts of the gradients of their buffers
     using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_scores_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
         c.device.attn_scores_backward({spec_.shape(c.state), c.in[0], spec_.q.at(c.in[1], t), spec_.k.at(c.in[2], t),
-                                       spec_.q.at(c.out[0], t), spec_.k.at(c.out[1], t), c.workspace});
+                                       dq >= 0 ? spec_.q.at(c.out[dq], t) : Heads{},
+                                       dk >= 0 ? spec_.k.at(c.out[dk], t) : Heads{}, c.workspace});
     }
     Cost cost(Extent e) const override { return products(e, 2, pair_bytes(e) + 4 * head_bytes(e)); }
     int64_t workspace(const Traits &t, Extent e) const override {
         return t.workspace(Kernel::attn_scores_backward, spec_.size(e));
     }
+    int32_t dq = -1, dk = -1;  // indices of outputs; -1: not wanted
 };
 
 class AttentionSoftmaxBackwardOp final : public UnfusedAttentionOpBase {
@@ -54,18 +56,20 @@ public:
 
 class AttentionContextBackwardOp final : public UnfusedAttentionOpBase {
 public:
-    // in: dcontext, probabilities, v; out: dprobabilities, gradient of the buffer of v
+    // in: dcontext, probabilities, v; out: [dprobabilities, dv, a part of the gradient of its buffer]
     using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_context_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
         c.device.attn_context_backward({spec_.shape(c.state), c.in[1], spec_.v.at(c.in[2], t),
-                                        spec_.context.at(c.in[0], t), c.out[0], spec_.v.at(c.out[1], t), c.workspace});
+                                        spec_.context.at(c.in[0], t), dp >= 0 ? c.out[dp] : nullptr,
+                                        dv >= 0 ? spec_.v.at(c.out[dv], t) : Heads{}, c.workspace});
     }
     Cost cost(Extent e) const override { return products(e, 2, 2 * pair_bytes(e) + 3 * head_bytes(e)); }
     int64_t workspace(const Traits &t, Extent e) const override {
         return t.workspace(Kernel::attn_context_backward, spec_.size(e));
     }
+    int32_t dp = -1, dv = -1;  // indices of outputs; -1: not wanted
 };
 
 class AttentionScoresOp final : public UnfusedAttentionOpBase {
@@ -82,8 +86,8 @@ public:
         if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]))) return;
         auto op = std::make_unique<AttentionScoresBackwardOp>(spec_);
         op->in = {dy, in[0], in[1]};
-        const BufferId dq = d.part_of_gradient(in[0], spec_.q.offset), dk = d.part_of_gradient(in[1], spec_.k.offset);
-        op->out = {dq, dk};
+        op->dq = contribute_part(d, *op, in[0], spec_.q_columns());
+        op->dk = contribute_part(d, *op, in[1], spec_.k_columns());
         d.emit(std::move(op));
     }
 };
@@ -100,7 +104,7 @@ public:
         if (dy == no_buffer || !d.wants(in[0])) return;
         auto op = std::make_unique<AttentionSoftmaxBackwardOp>(spec_);
         op->in = {dy, out[0]};
-        op->out = {d.new_gradient(in[0])};
+        op->out = {d.contribute(in[0]).to};
         d.emit(std::move(op));
     }
 };
@@ -119,8 +123,8 @@ public:
         if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]))) return;
         auto op = std::make_unique<AttentionContextBackwardOp>(spec_);
         op->in = {dy, in[0], in[1]};
-        const BufferId dp = d.new_gradient(in[0]), dv = d.part_of_gradient(in[1], spec_.v.offset);
-        op->out = {dp, dv};
+        if (d.wants(in[0])) op->dp = 0, op->out = {d.contribute(in[0]).to};
+        op->dv = contribute_part(d, *op, in[1], spec_.v_columns());
         d.emit(std::move(op));
     }
 };

@@ -48,14 +48,15 @@ public:
             if (spec_.dropout != 0.0) {
                 auto op = std::make_unique<DropoutBackwardOp>(spec_);
                 op->in = {dy};
-                of_x = d.new_like(in[0], "gradient");
+                of_x = dx ? d.contribute(in[0]).to : d.new_like(in[0], "gradient");
                 op->out = {of_x};
                 d.emit(std::move(op));
+            } else if (dx) {
+                d.contribute_as(in[0], dy);
             }
-            if (dx) d.set_gradient(in[0], of_x);
             if (dbias) emit_bias_gradient(d, spec_.dtype, spec_.width, spec_.split, spec_.bias, of_x);
         }
-        if (d.wants(in[1])) d.set_gradient(in[1], dy);  // the other readers of the residual add theirs
+        if (d.wants(in[1])) d.contribute_as(in[1], dy);  // the other readers of the residual add theirs
     }
 };
 

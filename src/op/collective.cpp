@@ -52,10 +52,10 @@ public:
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !d.wants(in[0])) return;
-        if (kind_ == Collective::all_reduce) return d.set_gradient(in[0], dy);
+        if (kind_ == Collective::all_reduce) return d.contribute_as(in[0], dy);
         const bool gather = kind_ == Collective::all_gather;
         d.emit(make_collective(gather ? Collective::reduce_scatter : Collective::all_gather, part_, dy,
-                               d.new_gradient(in[0]), batch_first_));
+                               d.contribute(in[0]).to, batch_first_));
     }
 
 private:

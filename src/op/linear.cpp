@@ -61,9 +61,10 @@ public:
         return c;
     }
     void run(const Call &c) const override {
-        c.device.linear_wgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1],
-                               c.grad(spec_.weight), c.state.accumulate, c.workspace});
+        c.device.linear_wgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1], sink.at(c),
+                               sink.accumulate(c), c.workspace});
     }
+    GradSink sink;
 
 protected:
     Kernel kernel() const override { return Kernel::linear_wgrad; }
@@ -108,6 +109,7 @@ public:
         if (d.trains(spec_.weight)) {
             auto op = std::make_unique<LinearWgradOp>(spec_);
             op->in = {dy, in[0]};
+            op->sink = d.sink(*op, spec_.weight);
             d.emit(std::move(op));
         }
         if (d.trains(spec_.bias)) emit_bias_gradient(d, spec_.dtype, spec_.n, 1, spec_.bias, dy);
@@ -115,14 +117,14 @@ public:
         auto op = std::make_unique<LinearDgradOp>(spec_);
         op->in = {dy};
         if (!spec_.reduce_input_gradient) {
-            op->out = {d.new_gradient(in[0])};
+            op->out = {d.contribute(in[0]).to};
             d.emit(std::move(op));
             return;
         }
         const BufferId part = d.new_like(in[0], "partial");
         op->out = {part};
         d.emit(std::move(op));
-        d.emit(make_collective(Collective::all_reduce, d.buffer(in[0]), part, d.new_gradient(in[0])));
+        d.emit(make_collective(Collective::all_reduce, d.buffer(in[0]), part, d.contribute(in[0]).to));
     }
 
 protected:

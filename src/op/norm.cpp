@@ -40,7 +40,7 @@ public:
         a.add = add_ ? c.in[3] : nullptr;
         a.dx = dx_ ? c.out[0] : nullptr;
         a.dweight = weight.at(c), a.dbias = bias.at(c);
-        a.accumulate = (weight.param != no_param ? weight : bias).accumulate(c);
+        a.accumulate = accumulate(c, {&weight, &bias});
         a.workspace = c.workspace;
         c.device.norm_backward(a);
     }
@@ -79,11 +79,11 @@ public:
         const BufferId dy = d.gradient(out[0]);
         const bool dx = d.wants(in[0]), dweight = d.trains(spec_.weight), dbias = d.trains(spec_.bias);
         if (dy == no_buffer || !(dx || dweight || dbias)) return;
-        const BufferId add = dx ? d.gradient(in[0]) : no_buffer;
-        auto op = std::make_unique<NormBackwardOp>(spec_, add != no_buffer, dx);
+        const Contribution to = dx ? d.contribute(in[0], Adds::yes) : Contribution{};
+        auto op = std::make_unique<NormBackwardOp>(spec_, to.add != no_buffer, dx);
         op->in = {dy, in[0], out[1]};
-        if (add != no_buffer) op->in.push_back(add);
-        if (dx) op->out = {add != no_buffer ? d.new_sum(in[0]) : d.new_gradient(in[0])};
+        if (to.add != no_buffer) op->in.push_back(to.add);
+        if (dx) op->out = {to.to};
         if (dweight) op->weight = d.sink(*op, spec_.weight);
         if (dbias) op->bias = d.sink(*op, spec_.bias);
         d.emit(std::move(op));

@@ -13,6 +13,22 @@ int64_t Buffer::bytes(Extent e) const {
     return mul(elements, size_of(dtype));
 }
 
+int32_t contribute_part(Derivative &d, Op &op, BufferId forward, const HeadColumns &columns) {
+    if (!d.wants(forward)) return -1;
+    op.out.push_back(d.contribute_columns(forward, columns));
+    return static_cast<int32_t>(op.out.size() - 1);
+}
+
+bool accumulate(const Call &c, std::initializer_list<const GradSink *> sinks) {
+    bool any = false, all = true;
+    for (const GradSink *s : sinks)
+        if (s->param != no_param) any = any || s->accumulate(c), all = all && s->accumulate(c);
+    if (any && !all)
+        fail(MDLM_ERROR_INTERNAL,
+             "a kernel adds to one parameter's gradient and assigns another's: expected one of them");
+    return any;
+}
+
 Dropout RunState::dropout(double probability, Site site) const {
     Dropout d;
     if (!training || probability == 0.0) return d;

@@ -3,6 +3,7 @@
 // a device. Ops know nothing of policies, plans or addresses.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,11 @@ struct Buffer {
     int64_t split = 1;          // tokens are split over this many ranks (sequence parallelism)
     BufferId main = no_buffer;  // statistics name the buffer whose storage class they share; others themselves
     int64_t fixed = 0;          // elements whatever the batch: parameter gradients on their way over the group
+    uint32_t modules = 0;       // MDLM_RECOMPUTE_MODULE bits: selective recompute of one of them makes it again
+    // A copy of what other tensors hold (a collective brings it back): no named setting keeps it.
+    bool rebuilt = false;
+    // No policy may replay it: its maker must not run twice in a step.
+    bool always_kept = false;
     int64_t bytes(Extent e) const;
     bool same_form(const Buffer &o) const {
         return dtype == o.dtype && per_token == o.per_token && per_pair == o.per_pair && split == o.split &&
@@ -95,12 +101,15 @@ struct GradSink {
     ParamId param = no_param;
     int32_t out = -1;    // index of that output; -1: straight
     int64_t offset = 0;  // in it, bytes
+    bool first = true;   // another op has not put its part there before in this backward
     void *at(const Call &c) const {
         if (param == no_param) return nullptr;
         return out < 0 ? c.grad(param) : static_cast<char *>(c.out[out]) + offset;
     }
-    bool accumulate(const Call &c) const { return out < 0 && c.state.accumulate; }
+    bool accumulate(const Call &c) const { return out < 0 && (c.state.accumulate || !first); }
 };
+// Whether a kernel that writes several parameter gradients accumulates. INTERNAL where it must for some of them only.
+bool accumulate(const Call &c, std::initializer_list<const GradSink *> sinks);
 
 class Derivative;
 
@@ -122,7 +131,29 @@ public:
     std::vector<ParamId> params;  // that it reads
 };
 
-// The backward of a program while it is being written, last forward op first.
+// Where heads stand in rows of a buffer, in elements.
+struct HeadLayout {
+    int64_t offset = 0, row_stride = 0, group_stride = 0, head_stride = 0;
+    Heads at(void *base, DType dtype) const {
+        return {static_cast<char *>(base) + offset * size_of(dtype), row_stride, group_stride, head_stride};
+    }
+};
+
+// The channels of some heads: columns of a row.
+struct HeadColumns {
+    HeadLayout at;
+    int64_t groups = 0, per_group = 1, d = 0;
+};
+
+// Where an op of backward puts its contribution to the gradient of a buffer, in full.
+struct Contribution {
+    BufferId to = no_buffer;
+    BufferId add = no_buffer;  // what it must add: only if it said that it can
+};
+enum class Adds { no, yes };
+
+// The backward of a program while it is being written, last forward op first. Contributions of several ops to one
+// gradient are added up.
 class Derivative {
 public:
     virtual ~Derivative() = default;
@@ -132,30 +163,23 @@ public:
     // Where op's gradient of a parameter goes; makes what is needed for it the op's last output. Call it after the
     // other outputs.
     virtual GradSink sink(Op &op, ParamId param) = 0;
-    // The gradient of a buffer so far; no_buffer when nothing has contributed yet.
-    virtual BufferId gradient(BufferId forward) const = 0;
-    // A new buffer, shaped like the forward one, that becomes its gradient. There is none yet: a second contribution
-    // would take the place of the first. INTERNAL otherwise, as for the next three.
-    virtual BufferId new_gradient(BufferId forward) = 0;
-    // The same for an op that reads the gradient so far and adds it.
-    virtual BufferId new_sum(BufferId forward) = 0;
-    // The gradient's buffer, for an op that assigns only that part of it which begins so many elements into a row.
-    // Nobody else assigns that part, and nobody the whole. The first op to come makes the buffer.
-    virtual BufferId part_of_gradient(BufferId forward, int64_t offset) = 0;
+    // The whole gradient of a buffer, for the op that makes it: the buffer's readers have had their turn. no_buffer
+    // when nothing contributes.
+    virtual BufferId gradient(BufferId forward) = 0;
+    // What an op, which is emitted after, contributes to a gradient that is wanted. With Adds::yes it may be asked to
+    // add what others contributed; else an op of its own does.
+    virtual Contribution contribute(BufferId forward, Adds adds = Adds::no) = 0;
+    // The same for an op that assigns some columns of the rows. Contributions to different columns share a buffer, and
+    // what nobody assigns is zero.
+    virtual BufferId contribute_columns(BufferId forward, const HeadColumns &columns) = 0;
+    // The contribution is what is in `gradient`, which others may read too.
+    virtual void contribute_as(BufferId forward, BufferId gradient) = 0;
     // A new buffer of that shape that stands for nothing yet.
     virtual BufferId new_like(BufferId forward, const char *suffix) = 0;
-    // The gradient of `forward`, which has none yet, is what is in `gradient`.
-    virtual void set_gradient(BufferId forward, BufferId gradient) = 0;
     virtual const Buffer &buffer(BufferId id) const = 0;
     virtual void emit(std::unique_ptr<Op> op) = 0;
 };
-
-// Where heads stand in rows of a buffer, in elements.
-struct HeadLayout {
-    int64_t offset = 0, row_stride = 0, group_stride = 0, head_stride = 0;
-    Heads at(void *base, DType dtype) const {
-        return {static_cast<char *>(base) + offset * size_of(dtype), row_stride, group_stride, head_stride};
-    }
-};
+// Makes its contribution to columns of a gradient an output of op: the output's index, or -1 where it is not wanted.
+int32_t contribute_part(Derivative &d, Op &op, BufferId forward, const HeadColumns &columns);
 
 }  // namespace mdlm

@@ -18,7 +18,7 @@ public:
         for (const PartialGradient &p : parts_)
             c.device.bias_grad({buffer_.dtype, 1, p.count,
                                 static_cast<const char *>(c.in[0]) + p.offset * size_of(buffer_.dtype), c.grad(p.param),
-                                c.state.accumulate, c.workspace});
+                                c.state.accumulate || !p.first, c.workspace});
     }
     Cost cost(Extent) const override { return {buffer_.fixed, 3 * Checked(buffer_.fixed) * size_of(buffer_.dtype)}; }
     int64_t workspace(const Traits &t, Extent) const override {

@@ -8,6 +8,7 @@ namespace mdlm {
 struct PartialGradient {
     ParamId param = no_param;
     int64_t offset = 0, count = 0;
+    bool first = true;  // of those of one parameter
 };
 
 // Sums the buffer over the group and adds it to the gradients. What is summed is this backward's contribution: summing

@@ -42,17 +42,16 @@ protected:
 
 class QkNormRopeBackwardOp final : public QkNormRopeOpBase {
 public:
-    // in: gradient of rotated [, qkv, stats]; out: gradient of qkv, its q and k parts
+    // in: gradient of rotated [, qkv, stats]; out: [gradient of qkv, its q and k parts]
     using QkNormRopeOpBase::QkNormRopeOpBase;
     const char *name() const override { return "qk_norm_rope_backward"; }
     void run(const Call &c) const override {
         QkNormRopeBackward a{};
         a.forward = spec_.norm ? arguments(c, c.in[1], c.in[2]) : arguments(c, nullptr, nullptr);
         a.dq_out = spec_.q_out.at(c.in[0], spec_.dtype), a.dk_out = spec_.k_out.at(c.in[0], spec_.dtype);
-        a.dq = spec_.q.at(c.out[0], spec_.dtype), a.dk = spec_.k.at(c.out[0], spec_.dtype);
+        if (dx) a.dq = spec_.q.at(c.out[0], spec_.dtype), a.dk = spec_.k.at(c.out[0], spec_.dtype);
         a.dq_weight = q_weight.at(c), a.dq_bias = q_bias.at(c), a.dk_weight = k_weight.at(c), a.dk_bias = k_bias.at(c);
-        for (const GradSink *s : {&q_weight, &q_bias, &k_weight, &k_bias})
-            if (s->param != no_param) a.accumulate = s->accumulate(c);
+        a.accumulate = accumulate(c, {&q_weight, &q_bias, &k_weight, &k_bias});
         a.workspace = c.workspace;
         c.device.qk_norm_rope_backward(a);
     }
@@ -65,6 +64,7 @@ public:
         s.dtype = spec_.dtype, s.rows = e.tokens, s.heads = spec_.heads, s.groups = spec_.groups, s.d = spec_.d;
         return t.workspace(Kernel::qk_norm_rope_backward, s);
     }
+    bool dx = false;
     GradSink q_weight, q_bias, k_weight, k_bias;  // of one kind: all straight, or all partial
 };
 
@@ -88,9 +88,11 @@ public:
         auto op = std::make_unique<QkNormRopeBackwardOp>(spec_);
         op->in = {dy};
         if (spec_.norm) op->in.insert(op->in.end(), {in[0], out[1]});
-        // The attention has begun the gradient of qkv with its v part; where nothing wants it, it is a place to write.
-        op->out = {d.part_of_gradient(in[0], spec_.q.offset)};
-        d.part_of_gradient(in[0], spec_.k.offset);
+        op->dx = d.wants(in[0]);
+        if (op->dx) {
+            op->out = {d.contribute_columns(in[0], {spec_.q, spec_.groups, spec_.heads / spec_.groups, spec_.d})};
+            d.contribute_columns(in[0], {spec_.k, spec_.groups, 1, spec_.d});
+        }
         if (d.trains(spec_.q_weight)) op->q_weight = d.sink(*op, spec_.q_weight);
         if (d.trains(spec_.q_bias)) op->q_bias = d.sink(*op, spec_.q_bias);
         if (d.trains(spec_.k_weight)) op->k_weight = d.sink(*op, spec_.k_weight);

@@ -28,9 +28,7 @@ Policies replaying(const BlockPlanInput &in, Storage input) {
     const Chain &chain = in.chain;
     Policies p;
     for (int64_t i = 0; i < chain.items(); ++i) {
-        LayerPolicy policy(chain.of(i).buffers.size(), Storage::replay);
-        policy[chain.of(i).input] = input == Storage::keep || has_shares(in, i) ? input : Storage::keep;
-        p.items.push_back(std::move(policy));
+        p.items.push_back(replay_all(chain.of(i), has_shares(in, i) ? input : Storage::keep));
         p.units.push_back({i, 1});
     }
     return p;

@@ -2,7 +2,6 @@
 #include "plan/policy.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 
 #include "base/status.hpp"
@@ -11,41 +10,13 @@
 namespace mdlm {
 namespace {
 
-// Which buffers each module of selective recompute names.
-struct Module {
-    uint32_t bit;
-    std::initializer_list<const char *> buffers;
-};
-const Module modules[] = {
-    {MDLM_RECOMPUTE_MODULE_CORE_ATTN, {"attention_scores", "attention_probs", "core_attn"}},
-    {MDLM_RECOMPUTE_MODULE_QKV, {"linear_qkv", "rotated_qk"}},
-    {MDLM_RECOMPUTE_MODULE_QK_NORM_ROPE, {"rotated_qk"}},
-    {MDLM_RECOMPUTE_MODULE_LAYERNORM, {"input_layernorm", "pre_mlp_layernorm"}},
-    {MDLM_RECOMPUTE_MODULE_MLP_ACT, {"mlp_act"}},
-    {MDLM_RECOMPUTE_MODULE_MLP, {"linear_fc1", "mlp_act"}},
-};
-
-bool is_gathered(const Buffer &b) { return b.name.ends_with(".gathered"); }
-
 // Everything stays that backward reads when all is trained. What is between (outputs of row-parallel linears before
 // their bias, scores) and what a collective brings back is made again where something needs it.
 LayerPolicy keep_all(const std::shared_ptr<const Program> &p) {
     const auto d = differentiate(p, std::vector<char>(p->params.size(), 1), true);
-    LayerPolicy policy(p->buffers.size(), Storage::replay);
-    for (size_t i = 0; i < policy.size(); ++i)
-        if (d->read[i] && !is_gathered(p->buffers[i])) policy[p->buffers[i].main] = Storage::keep;
-    policy[p->input] = Storage::keep;
-    return policy;
-}
-
-void replay(LayerPolicy &policy, const Program &p, const char *name) {
-    const BufferId b = p.find(name);
-    if (b != no_buffer) policy[b] = Storage::replay;
-}
-
-LayerPolicy input_only(const Program &p, Storage input) {
-    LayerPolicy policy(p.buffers.size(), Storage::replay);
-    policy[p.input] = input;
+    LayerPolicy policy = replay_all(*p, Storage::keep);
+    for (size_t i = 0; i < p->buffers.size(); ++i)
+        if (d->read[i] && !p->buffers[i].rebuilt) policy[p->buffers[i].main] = Storage::keep;
     return policy;
 }
 
@@ -56,18 +27,18 @@ struct Standing {
 };
 void apply(const Config &c, const Program &p, const Standing &s, LayerPolicy &policy) {
     const bool full = c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL;
-    if (s.replays && s.alone) policy = input_only(p, Storage::keep);
+    if (s.replays && s.alone) policy = replay_all(p, Storage::keep);
     if (!s.first) policy[p.input] = Storage::replay;
     if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
-        for (const Module &m : modules)
-            if ((c.recompute_modules & m.bit) != 0)
-                for (const char *name : m.buffers) replay(policy, p, name);
+        for (size_t b = 0; b < p.buffers.size(); ++b)
+            if ((c.recompute_modules & p.buffers[b].modules) != 0 && !p.buffers[b].always_kept)
+                policy[b] = Storage::replay;
     if (!s.first) return;
     if (s.replays && c.distribute_saved_activations) policy[p.input] = Storage::shard;
     if (s.offload && full) policy[p.input] = Storage::host;
     if (s.offload && !full)
-        for (Storage &storage : policy)
-            if (storage == Storage::keep) storage = Storage::host;
+        for (size_t b = 0; b < p.buffers.size(); ++b)
+            if (policy[b] == Storage::keep && !p.buffers[b].always_kept) policy[b] = Storage::host;
 }
 
 }  // namespace
@@ -84,6 +55,14 @@ const char *name_of(Storage s) {
 
 const Unit &Policies::unit_of(int64_t item) const {
     return *std::find_if(units.begin(), units.end(), [&](const Unit &u) { return item < u.first + u.count; });
+}
+
+LayerPolicy replay_all(const Program &p, Storage input) {
+    LayerPolicy policy(p.buffers.size(), Storage::replay);
+    for (size_t i = 0; i < policy.size(); ++i)
+        if (p.buffers[i].always_kept) policy[i] = Storage::keep;
+    policy[p.input] = input;
+    return policy;
 }
 
 std::vector<BufferId> tensors_of(const Program &p) {
@@ -135,6 +114,7 @@ void set_storage(Policies &policies, const Chain &chain, int64_t t, int64_t item
         if (storage == Storage::shard && p.buffers[buffer].split > 1)
             refuse("keep or host (sequence_parallel has split it already)");
     } else {
+        if (p.buffers[buffer].always_kept && storage != Storage::keep) refuse("keep (its maker must not run twice)");
         if (storage == Storage::shard) refuse("keep, replay or host (only the input of a unit can be sharded)");
         if (storage == Storage::host && unit.count > 1)
             refuse("keep or replay (it is inside a unit of several layers)");

@@ -33,6 +33,8 @@ struct Policies {
     const Unit &unit_of(int64_t item) const;
 };
 
+// Nothing is kept but the input, and what no policy may replay.
+LayerPolicy replay_all(const Program &program, Storage input);
 // What the recompute settings say.
 Policies policies_of(const Config &config, const Chain &chain);
 

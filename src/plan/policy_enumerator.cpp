@@ -131,11 +131,7 @@ int64_t PolicyEnumerator::needed_at_least(uint64_t saved, int64_t saved_bytes, b
     return most;
 }
 
-LayerPolicy PolicyEnumerator::input_only() const {
-    LayerPolicy policy(layer_->program->buffers.size(), Storage::replay);
-    policy[layer_->program->input] = Storage::keep;
-    return policy;
-}
+LayerPolicy PolicyEnumerator::input_only() const { return replay_all(*layer_->program, Storage::keep); }
 
 MeasuredPolicy PolicyEnumerator::measure(const LayerPolicy &policy, const LayoutKey &wanted) const {
     poll(cancellation_, choosing);

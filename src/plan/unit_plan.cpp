@@ -16,8 +16,8 @@ using PK = Place::Kind;
 ItemPlan plan_item(BlockPlan &plan, const Unit &unit, int64_t item) {
     const int64_t end = unit.first + unit.count;
     const bool last = item + 1 == end, alone = unit.count == 1;
-    LayerPolicy policy = plan.input.policies.items[item];
-    if (last && !alone) policy.assign(policy.size(), Storage::replay);
+    const LayerPolicy policy =
+        last && !alone ? replay_all(plan.input.chain.of(item), Storage::replay) : plan.input.policies.items[item];
     ItemPlan p;
     p.item = item;
     p.back = plan.schedule(item, policy, true);

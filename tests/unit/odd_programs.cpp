@@ -80,10 +80,6 @@ mdlm_status status_of(const std::function<void()> &f, const char *word) {
     return MDLM_OK;
 }
 
-std::shared_ptr<const Differentiated> all_wanted(const std::shared_ptr<const Program> &p) {
-    return differentiate(p, std::vector<char>(p->params.size(), 1), true);
-}
-
 // Gradients of all parameters, by running forward and backward with every buffer a place of its own. Empty for those
 // that are frozen.
 std::vector<std::vector<float>> gradients(const std::shared_ptr<const Program> &program,
@@ -153,53 +149,6 @@ BlockPlanInput block_of(std::shared_ptr<const Program> layer, int64_t norm_width
 }
 
 }  // namespace
-
-TEST_CASE("odd programs: a second contribution to a gradient is refused, unless its op adds it") {
-    Maker two;
-    const BufferId a = two.linear("a", two.p.input, width), b = two.linear("b", two.p.input, width);
-    const auto program = two.take(two.sum("output", a, b));
-    CHECK(status_of([&] { all_wanted(program); }, "gradient of input: it has two contributions") ==
-          MDLM_ERROR_INTERNAL);
-    CHECK(status_of([&] { differentiate(program, {1, 1}, false); }, "") == MDLM_OK);  // nobody wants the input's
-
-    // Twice the residual of a sum: the second would take the first one's place.
-    Maker residual;
-    const BufferId once = residual.sum("once", residual.linear("a", residual.p.input, width), residual.p.input);
-    const BufferId twice = residual.sum("output", residual.linear("b", once, width), residual.p.input);
-    CHECK(status_of([&, p = residual.take(twice)] { all_wanted(p); }, "two contributions") == MDLM_ERROR_INTERNAL);
-}
-
-TEST_CASE("odd programs: a part of a gradient that two ops assign is refused, and so is a part of one that is assigned "
-          "as a whole") {
-    for (const bool whole : {false, true}) {
-        CAPTURE(whole);
-        Maker m;
-        const BufferId qkv = m.linear("qkv", m.p.input, 3 * width);
-        const AttentionSpec s = Maker::attention_spec(3 * width, 0, width, 2 * width);
-        const BufferId one = m.attention("one", s, qkv, qkv, qkv);
-        const BufferId other = whole ? m.linear("other", qkv, width) : m.attention("other", s, qkv, qkv, qkv);
-        const auto program = m.take(m.sum("output", one, other));
-        CHECK(status_of([&] { all_wanted(program); }, "gradient of qkv") == MDLM_ERROR_INTERNAL);
-    }
-}
-
-TEST_CASE("odd programs: a norm adds to no gradient of which only parts are there") {
-    Maker m;
-    const BufferId qkv = m.linear("qkv", m.p.input, 3 * width);
-    NormSpec norm;
-    norm.width = 3 * width, norm.rms = true, norm.epsilon = 1e-5, norm.weight = static_cast<ParamId>(m.p.params.size());
-    Param weight;
-    weight.name = "weight", weight.full[0] = norm.width;
-    m.p.params.push_back(weight);
-    const BufferId normed = m.buffer("normed", norm.width), stats = m.buffer("stats", 1);
-    m.p.buffers[stats].main = normed;
-    m.emit(make_norm(norm, qkv, normed, stats), {norm.weight});
-    const BufferId other = m.linear("other", normed, width);
-    const BufferId context =
-        m.attention("context", Maker::attention_spec(3 * width, 0, width, 2 * width), qkv, qkv, qkv);
-    const auto program = m.take(m.sum("output", context, other));
-    CHECK(status_of([&] { all_wanted(program); }, "gradient of qkv: an op adds to it") == MDLM_ERROR_INTERNAL);
-}
 
 TEST_CASE("odd programs: attention of which only some inputs want a gradient") {
     for (const bool fused : {true, false}) {

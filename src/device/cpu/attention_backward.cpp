@@ -99,8 +99,10 @@ struct BackwardTask {
         sum_over_keys(seen, s.ds, score_row, s.keys + t * s.tile, s.row, shape.d, s.dq, s.row, add);
     }
     void add_keys(const Intervals &seen, int64_t t, bool add) {
-        sum_over_queries(seen, s.ds, score_row, s.q, s.row, shape.d, s.dk + t * s.tile, s.row, add);
-        sum_over_queries(seen, s.p, score_row, s.dcontext, s.row, shape.d, s.dv + t * s.tile, s.row, add);
+        if (a.dk.base != nullptr)
+            sum_over_queries(seen, s.ds, score_row, s.q, s.row, shape.d, s.dk + t * s.tile, s.row, add);
+        if (a.dv.base != nullptr)
+            sum_over_queries(seen, s.p, score_row, s.dcontext, s.row, shape.d, s.dv + t * s.tile, s.row, add);
     }
 
     // Pass 1.
@@ -147,11 +149,11 @@ struct BackwardTask {
             write_tile(a.dv, 0, k0 + t * tile_k, columns_at(k0 + t * tile_k), s.dv + t * s.tile, 1.0f);
         }
     }
-    void group(const Heads &dq) {
+    void group(const Heads *dq) {
         for (int64_t i = 0; i < per_group(); ++i)
             for (int64_t q0 = 0; q0 < seq(); q0 += tile_q) find_d(i, q0);
         for (int64_t k0 = 0; k0 < seq(); k0 += most_tiles * tile_k)
-            keys(k0, std::min(most_tiles, ceil_div(seq() - k0, tile_k)), &dq);
+            keys(k0, std::min(most_tiles, ceil_div(seq() - k0, tile_k)), dq);
     }
 
     // Sums of dq between two runs.
@@ -167,6 +169,7 @@ struct BackwardTask {
     }
     float query_factor() const { return static_cast<float>(shape.scale); }
     void write_tile(const Heads &to, int64_t i, int64_t s0, int64_t rows, float *sums, float factor) {
+        if (to.base == nullptr) return;
         const Matrix m = head_of(shape, to, b, g, i);
         for (int64_t r = 0; r < rows; ++r) {
             float *row = sums + r * s.row;
@@ -204,16 +207,20 @@ void attention_backward(Pool &pool, const AttentionBackward &a) {
                             group % groups,
                             sums_d};
     };
-    if (by_groups(all_groups, pool.size())) {
+    const bool of_queries = a.dq.base != nullptr, of_keys = a.dk.base != nullptr || a.dv.base != nullptr;
+    if (of_keys && by_groups(all_groups, pool.size())) {
         const Heads dq =
             shape.dtype == DType::f32 ? a.dq : Heads{sums_dq, heads * shape.d, per_group * shape.d, shape.d};
-        pool.parallel_for(all_groups, [&](int64_t i, int32_t worker) { task(i, worker).group(dq); });
+        pool.parallel_for(all_groups,
+                          [&](int64_t i, int32_t worker) { task(i, worker).group(of_queries ? &dq : nullptr); });
         return;
     }
     pool.parallel_for(shape.tokens.batch * heads * tiles, [&](int64_t i, int32_t worker) {
-        const int64_t head = i / tiles;
-        task(head / per_group, worker).queries(head % per_group, i % tiles * tile_q);
+        const int64_t head = i / tiles, q0 = i % tiles * tile_q;
+        BackwardTask of = task(head / per_group, worker);
+        of_queries ? of.queries(head % per_group, q0) : of.find_d(head % per_group, q0);
     });
+    if (!of_keys) return;
     int64_t each = most_tiles;
     while (each > 1 && all_groups * ceil_div(tiles, each) < 4 * pool.size()) each /= 2;
     const int64_t runs = ceil_div(tiles, each);

@@ -229,8 +229,8 @@ void attn_softmax_backward(Pool &pool, const AttnSoftmaxBackward &a) {
 
 void attn_scores_backward(Pool &pool, const AttnScoresBackward &a) {
     const auto scale = static_cast<float>(a.shape.scale);
-    over_keys(pool, a.shape, a.dscores, Dropout{}, a.k, a.dq, scale);
-    over_queries(pool, a.shape, a.dscores, Dropout{}, a.q, a.dk, scale);
+    if (a.dq.base != nullptr) over_keys(pool, a.shape, a.dscores, Dropout{}, a.k, a.dq, scale);
+    if (a.dk.base != nullptr) over_queries(pool, a.shape, a.dscores, Dropout{}, a.q, a.dk, scale);
 }
 
 }  // namespace mdlm::cpu

@@ -152,6 +152,7 @@ bool backward_norm(const QkNormRope &a, const HeadKind &k, int64_t at_x, int64_t
         if (!a.rms) along_1 += sum_span(dy.a, p.n) + (p.two ? sum_span(dy.b, p.n) : 0.0);
     });
     if (std::is_same_v<N, float> && !float_did(along_x, along_1)) return false;
+    if (k.out.base == nullptr) return true;
     const auto mean_gx = static_cast<N>(along_x / static_cast<double>(a.d)),
                mean_g = static_cast<N>(along_1 / static_cast<double>(a.d));
     pieces(a, [&](const Piece &p) {
@@ -170,6 +171,7 @@ void backward_head(const QkNormRope &a, const HeadKind &k, int64_t row, int64_t 
     const int64_t from = place(k.gradient, row, group, i), to = place(k.out, row, group, i);
     const int64_t at_x = place(k.in, row, group, i);
     if (!a.norm) {
+        if (k.out.base == nullptr) return;
         pieces(a, [&](const Piece &p) {
             Pair<float> g;
             read_piece(a.dtype, k.gradient.base, from, p, g);

@@ -71,9 +71,10 @@ void backward(const AttentionBackward &f) {
             const double p = std::exp(row[j] - most) * inverse;
             const double factor = a.dropout.factor(uint64_t(drawn + j));
             row[j] = p * (factor * dot<T>(f.dcontext, dout, f.v, v, a.d) - mean);
-            dv.add<T>(j, factor * p, f.dcontext, dout);
-            dk.add<T>(j, a.scale * row[j], f.q, q);
+            if (f.dv.base != nullptr) dv.add<T>(j, factor * p, f.dcontext, dout);
+            if (f.dk.base != nullptr) dk.add<T>(j, a.scale * row[j], f.q, q);
         }
+        if (f.dq.base == nullptr) return;
         const int64_t to = place(f.dq, token, g, i);
         for (int64_t c = 0; c < a.d; ++c) {
             double dq = 0.0;
@@ -87,8 +88,8 @@ void backward(const AttentionBackward &f) {
             dk.clear();
             dv.clear();
             each_query(a, b, g, one);
-            dk.write<T>(f.dk, b, g);
-            dv.write<T>(f.dv, b, g);
+            if (f.dk.base != nullptr) dk.write<T>(f.dk, b, g);
+            if (f.dv.base != nullptr) dv.write<T>(f.dv, b, g);
         }
     }
 }

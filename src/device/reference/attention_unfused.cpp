@@ -105,15 +105,15 @@ void scores_backward(const AttnScoresBackward &f) {
                 const int64_t q = place(f.q, token, g, i), to = place(f.dq, token, g, i);
                 const int64_t first = a.mask.first(query), last = a.mask.last(query);
                 const auto ds = [&](int64_t j) { return get<T>(f.dscores, row * a.tokens.seq + j); };
-                for (int64_t j = first; j < last; ++j) dk.add<T>(j, a.scale * ds(j), f.q, q);
-                for (int64_t c = 0; c < a.d; ++c) {
+                for (int64_t j = first; f.dk.base != nullptr && j < last; ++j) dk.add<T>(j, a.scale * ds(j), f.q, q);
+                for (int64_t c = 0; f.dq.base != nullptr && c < a.d; ++c) {
                     double dq = 0.0;
                     for (int64_t j = first; j < last; ++j)
                         dq += ds(j) * get<T>(f.k.base, place(f.k, a.tokens.row(j, b), g, 0) + c);
                     put<T>(f.dq.base, to + c, a.scale * dq);
                 }
             });
-            dk.write<T>(f.dk, b, g);
+            if (f.dk.base != nullptr) dk.write<T>(f.dk, b, g);
         }
     }
 }

@@ -94,6 +94,7 @@ void backward(const QkNormRopeBackward &b, const HeadKind &kind, const Heads &do
         if (dweight != nullptr) put_gradient<W>(dweight, c, weight, b.accumulate);
         if (dbias != nullptr) put_gradient<W>(dbias, c, bias, b.accumulate);
     }
+    if (din.base == nullptr) return;
     each_head(a, kind, [&](int64_t s, int64_t row, int64_t g, int64_t i, int64_t index) {
         const int64_t to = place(din, row, g, i);
         if (!a.norm) {
