@@ -29,6 +29,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     std::unique_ptr<Reservation> r;
     Memory shared;
     Params::Storage storage;
+    Memory states;
     std::string remark;
     Statement statement("mdlm_block_reserve");
     std::array<std::vector<Group::Text>, 3> texts;
@@ -52,6 +53,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
         if (plan.shared_bytes() > engine_.shared_scratch.bytes())
             shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
         storage = params_.prepare(engine_);
+        states = states_.prepare(engine_);
         const auto same = [&](const char *name, int64_t value) { statement.say(name, MDLM_ERROR_SHAPE, value); };
         statement.say("version of the library", MDLM_ERROR_COMM, MDLM_API_VERSION);
         same("shape.seq_length", shape.seq_length);
@@ -70,6 +72,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
 
     release();
     params_.commit(engine_, std::move(storage));
+    states_.commit(engine_, std::move(states));
     reservation_ = std::move(r);
     if (shared.get() != nullptr) {
         engine_.arena_bytes += shared.bytes() - engine_.shared_scratch.bytes();
@@ -89,7 +92,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     Policies own;
     if (policies == nullptr) {
         own = Plan(config_.raw, shape, traits, params_.trains(), engine_.table,
-                   rotary_table_bytes(config_, shape.seq_length), &engine_.cancellation)
+                   rotary_table_bytes(config_, shape.seq_length), &engine_.cancellation, &chain_)
                   .policies();
         policies = &own;
     }
@@ -109,6 +112,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
         auto tape = std::make_unique<Tape>();
         tape->block = this;
         tape->index = i;
+        tape->sides.resize(chain_.sides.size());
         if (shape.max_documents > 0) {
             tape->documents.reserve(shape.seq_length);
             tape->offsets.offsets.resize(static_cast<size_t>(shape.max_documents) + 1);

@@ -69,6 +69,13 @@ char *Runner::address(const Place &p) const {
     }
 }
 
+char *Runner::side(const PlanEntry &e, BufferId buffer) const {
+    const Item &item = plan_.input.chain[e.item];
+    const auto &sides = item.program->sides;
+    const auto at = static_cast<size_t>(std::find(sides.begin(), sides.end(), buffer) - sides.begin());
+    return static_cast<char *>(const_cast<void *>(b_.sides[item.sides[at]]));
+}
+
 char *Runner::address(const PlanEntry &e, int32_t v) const {
     const auto placed = [&](const Place &p, const void *callers) {
         return p.kind == Place::Kind::caller ? static_cast<char *>(const_cast<void *>(callers)) : address(p);
@@ -78,13 +85,16 @@ char *Runner::address(const PlanEntry &e, int32_t v) const {
     case Home::y: return placed(e.y, b_.y);
     case Home::dy: return placed(e.dy, b_.dy);
     case Home::dx: return placed(e.dx, b_.dx);
+    case Home::side: return side(e, e.schedule->values[v].buffer);
     case Home::frame:
     case Home::scratch:
+    case Home::kept:
     case Home::staged: break;
     }
     const ValuePlace &place = e.layout->places[v];
     const Place &base = place.where == ValuePlace::Where::frame  ? e.frame
                         : place.where == ValuePlace::Where::slab ? e.slab
+                        : place.where == ValuePlace::Where::kept ? e.kept
                                                                  : e.staging;
     return address(base) + place.offset;
 }
@@ -146,6 +156,7 @@ void Runner::run_ops(const PlanEntry &e) {
     b_.state.layer = static_cast<uint32_t>(plan_.input.chain[e.item].layer);
     b_.state.params = b_.params->data_of(e.item);
     b_.state.grads = b_.params->grads_of(e.item);
+    if (b_.states != nullptr) b_.state.states = b_.states->of(e.item);
     const Extent extent = b_.state.extent();
     std::array<void *, most_operands> in{}, out{};
     for (const ScheduledOp &s : e.kind == PlanEntry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
@@ -213,7 +224,7 @@ const Buffer &Runner::input_of(const PlanEntry &e) const {
 void Runner::count_saved(const PlanEntry &e) {
     if (e.x.kind == Place::Kind::stack) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, e.schedule->x));
     for (int32_t v : e.schedule->saved)
-        if (e.schedule->values[v].home == Home::frame) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, v));
+        if (e.schedule->values[v].home != Home::staged) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, v));
 }
 
 void Runner::transfer(const PlanEntry &e, bool to_host) {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "block/params.hpp"
+#include "block/states.hpp"
 #include "plan/block_plan.hpp"
 
 namespace mdlm {
@@ -28,8 +29,10 @@ struct RunBindings {
     void *y = nullptr;
     const void *dy = nullptr;
     void *dx = nullptr;
-    RunState state;  // its layer, params and grads are set for each entry
+    const void *const *sides = nullptr;  // what the caller gives beside x, by Chain::sides
+    RunState state;                      // its layer, params, grads and states are set for each entry
     const Params *params = nullptr;
+    const States *states = nullptr;
 };
 
 class Runner {
@@ -42,6 +45,7 @@ public:
 private:
     char *address(const Place &place) const;
     char *address(const PlanEntry &entry, int32_t value) const;
+    char *side(const PlanEntry &entry, BufferId buffer) const;
     void run_ops(const PlanEntry &entry);
     void transfer(const PlanEntry &entry, bool to_host);
     void count_saved(const PlanEntry &entry);

@@ -23,6 +23,7 @@ using BufferId = int32_t;
 inline constexpr BufferId no_buffer = -1;
 using ParamId = int32_t;  // of one layer
 inline constexpr ParamId no_param = -1;
+using StateId = int32_t;  // of one item
 
 // Storage that is assigned once (its parts may be assigned by different ops). A policy gives it a storage class.
 struct Buffer {
@@ -73,6 +74,7 @@ struct RunState {
     const void *cos = nullptr, *sin = nullptr;
     const void *const *params = nullptr;  // of this layer, by ParamId
     void *const *grads = nullptr;
+    void *const *states = nullptr;  // of this item, by StateId
     bool accumulate = true;
     Extent extent() const { return {tokens.rows(), tokens.seq}; }
     // The tokens of buffers whose sequence is split over ranks.
@@ -93,6 +95,7 @@ struct Call {
     void *workspace;
     const void *param(ParamId id) const { return id == no_param ? nullptr : state.params[id]; }
     void *grad(ParamId id) const { return id == no_param ? nullptr : state.grads[id]; }
+    void *lasting(StateId id) const { return state.states[id]; }
 };
 
 // Where an op puts its part of a parameter's gradient: straight into it, or, where every rank has only a part of the
@@ -129,6 +132,9 @@ public:
 
     std::vector<BufferId> in, out;
     std::vector<ParamId> params;  // that it reads
+    // That it reads or changes. What it makes in forward is always kept, for it runs once: a second time it would see
+    // what later forwards left.
+    std::vector<StateId> states;
 };
 
 // Where heads stand in rows of a buffer, in elements.

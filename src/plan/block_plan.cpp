@@ -61,10 +61,13 @@ BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Chain c
     return in;
 }
 
-const Schedule *BlockPlan::schedule(int64_t item, const LayerPolicy &policy, bool save) {
-    auto &s = schedules[{layers[item].get(), save ? policy : LayerPolicy{}, save}];
+const Schedule *BlockPlan::schedule(int64_t item, const LayerPolicy &policy, bool save, bool in_unit) {
+    const auto &buffers = input.chain.of(item).buffers;
+    // Else it makes no difference.
+    in_unit = in_unit && std::any_of(buffers.begin(), buffers.end(), [](const Buffer &b) { return b.always_kept; });
+    auto &s = schedules[{layers[item].get(), save ? policy : LayerPolicy{}, save, in_unit}];
     if (s == nullptr)
-        s = std::make_unique<Schedule>(make_schedule(layers[item], policy, save, input.bound, input.traits));
+        s = std::make_unique<Schedule>(make_schedule(layers[item], policy, save, input.bound, input.traits, in_unit));
     return s.get();
 }
 

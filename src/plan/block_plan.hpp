@@ -2,9 +2,9 @@
 // The whole block laid out before anything runs: which ops run in which order, and where every byte is.
 //
 //   arena = [ x slots | dx slots | staging slots ]  fixed
-//           [ saved stack of each tape ]            forward pushes frames, backward pops them
-//           [ slab ]                                scratch; it reaches down to the frame in use where no other stack
-//           is between
+//           [ saved stack of each tape ]            what no policy may replay, then frames: forward pushes, backward
+//           pops [ slab ]                                scratch; it reaches down to the frame in use where no other
+//           stack is between
 //
 // With share_scratch only the stacks are the block's own; fixed and slab are one piece elsewhere.
 #pragma once
@@ -47,7 +47,7 @@ struct PlanEntry {
     bool replay = false;  // a forward during backward
     const Schedule *schedule = nullptr;
     const Layout *layout = nullptr;
-    Place frame, slab, x, y, dy, dx, staging;
+    Place frame, kept, slab, x, y, dy, dx, staging;
     int64_t host = 0;  // offset of the item in the tape's host storage
 };
 
@@ -104,12 +104,12 @@ struct BlockPlan {
     bool wants_dx = false;
 
     // Schedules and layouts, shared by layers that are alike; made when first asked for.
-    const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save);
+    const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save, bool in_unit = false);
     const Layout *layout(const Schedule *schedule, const LayoutKey &key);
     struct ScheduleKey {
         const Differentiated *layer;
         LayerPolicy policy;
-        bool save;
+        bool save, in_unit;
         auto operator<=>(const ScheduleKey &) const = default;
     };
     std::map<ScheduleKey, std::unique_ptr<Schedule>> schedules;

@@ -51,6 +51,7 @@ private:
     PlanEntry unit_entry(EK kind, const UnitPlan &u, const ItemPlan &i) const {
         PlanEntry e = entry(kind, i.item, i.pass, i.layout);
         e.frame = {PK::stack, u.base};
+        e.kept = {PK::stack, i.kept};
         e.slab = {PK::slab, u.slab};
         e.host = u.host;
         if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % 2};

@@ -20,8 +20,9 @@ public:
             for (int64_t i = u.unit.first; i < u.unit.first + u.unit.count; ++i) {
                 p_.items[i].base = u.base;
                 unit_of_.push_back(&u);
+                p_.items[i].saved_bytes = in_.chain.of(i).kept_bytes(in_.bound);
                 if (i > u.unit.first) continue;
-                p_.items[i].saved_bytes = u.frame;
+                p_.items[i].saved_bytes = add(p_.items[i].saved_bytes, u.frame);
                 p_.items[i].host_bytes = u.host_bytes;
             }
         for (const auto *list : {&p_.forward, &p_.backward, &p_.evaluate})

@@ -45,7 +45,10 @@ BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_
     : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), on_frame_(in_.slab_on_frame()),
       layers_(differentiate_items(in_)) {
     const int64_t items = in_.chain.items();
-    for (int64_t i = 0; i < items; ++i) shards_ = shards_ || has_shares(in_, i);
+    for (int64_t i = 0; i < items; ++i) {
+        shards_ = shards_ || has_shares(in_, i);
+        kept_ = add(kept_, in_.chain.of(i).kept_bytes(in_.bound));
+    }
     fixed_ = fixed_bytes(in_, Storage::keep);
     if (shards_) fixed_with_shares_ = fixed_bytes(in_, Storage::shard);
     std::map<ItemTypeKey, int32_t> seen;
@@ -117,7 +120,7 @@ planner::Chain BudgetPlanner::chain(const Variant &v) const {
     }
     c.layers = type_of_;
     c.in_flight = in_.in_flight, c.slab_apart = !on_frame_;
-    c.fixed_bytes = add(v.shard ? fixed_with_shares_ : fixed_, mul(2, v.staging));
+    c.fixed_bytes = add(v.shard ? fixed_with_shares_ : fixed_, add(mul(2, v.staging), mul(in_.in_flight, kept_)));
     if (in_.evaluate_in_flight || in_.share_scratch) c.loss_bytes = passing_;
     c.max_unit_depth = 1;
     c.max_unit_layers = most_unit_layers(in_.chain.in_units());

@@ -9,6 +9,7 @@
 //  and it stands in a slot;
 //  - the first layer of a unit whose input is a share or on the host is taken to have the whole input in its inner
 //  frame;
+//  - an op that makes what is always kept is taken to run again where its layer does;
 //  - a ring of two staging slots is taken off the budget even where one unit alone uses the host.
 // Every answer is laid out once, and its peak is that of the layout.
 #pragma once
@@ -75,6 +76,7 @@ private:
         planner::LayerType numbers;  // its policies and unit inputs are those of a variant
         std::vector<PolicyOption> options;
         bool in_units = false, may_host = false;
+        const Program *program = nullptr;
         BufferId input_id = no_buffer;
         int64_t boundary = 0, input = 0, share = 0;  // bytes of its input, of that in its frame, and of a share
         int64_t backward_ns = 0;
@@ -110,6 +112,7 @@ private:
     std::vector<ItemType> types_;
     std::vector<int32_t> type_of_;  // by item
     int64_t fixed_ = 0, fixed_with_shares_ = 0, passing_ = 0;
+    int64_t kept_ = 0;  // of one tape, what no policy may replay
 };
 
 }  // namespace mdlm

@@ -29,7 +29,8 @@ BudgetPlanner::ItemType BudgetPlanner::make_type(int64_t item, const ItemTypeKey
     // What is borrowed costs nothing.
     type.share = key.has_shares && !key.borrowed ? share_bytes(in_, item) : 0;
     type.may_host = key.may_host;
-    type.input_id = key.layer->program->input;
+    type.program = key.layer->program.get();
+    type.input_id = type.program->input;
     LayoutKey passing;
     passing.y_in_slab = key.next_in_slab;
     type.numbers.unsaved_forward_bytes = enumerator.passing_bytes(passing);
@@ -77,7 +78,8 @@ void BudgetPlanner::add_on_host(ItemType &type, const PolicyEnumerator &enumerat
     const auto offer = [&](auto goes) {
         LayerPolicy policy = choice.policy;
         for (size_t b = 0; b < policy.size(); ++b)
-            if (policy[b] == Storage::keep && goes(b)) policy[b] = Storage::host;
+            if (policy[b] == Storage::keep && goes(b) && !type.program->always_kept(static_cast<BufferId>(b)))
+                policy[b] = Storage::host;
         if (policy == choice.policy || !seen.insert(policy).second) return;
         LayoutKey key = base;
         if (policy[type.input_id] == Storage::host) key.x_in_frame = false, key.x_staged = true;

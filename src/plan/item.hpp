@@ -17,10 +17,12 @@ struct Item {
     int64_t layer = 0;                       // its number in the whole model, for dropout and events
     bool by_settings = false;  // settings of recomputation and offloading are about it; else it keeps what it can
     bool in_units = false;     // may stand in a unit of several, and a rank may keep a share of its input
+    std::vector<int32_t> sides = {};  // by Program::sides, which of Chain::sides it is
 };
 
 struct Chain {
     std::vector<Item> list;
+    std::vector<Buffer> sides;  // what the caller gives beside the input
     int64_t items() const { return static_cast<int64_t>(list.size()); }
     const Item &operator[](int64_t item) const { return list[static_cast<size_t>(item)]; }
     const Program &of(int64_t item) const { return *(*this)[item].program; }
@@ -29,6 +31,8 @@ struct Chain {
     int64_t in_units() const;  // how many items may stand in units
 };
 
+// Checks the programs, and joins what they want beside the input by its name.
+Chain chain_of(std::vector<Item> items);
 Chain make_chain(const Config &config);
 
 }  // namespace mdlm

@@ -9,9 +9,10 @@
 namespace mdlm {
 
 Plan::Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits,
-           std::vector<std::vector<char>> trains, DeviceTable table, int64_t tables_bytes, Cancellation *cancellation)
+           std::vector<std::vector<char>> trains, DeviceTable table, int64_t tables_bytes, Cancellation *cancellation,
+           const Chain *chain)
     : config_(resolve(config)), shape_(shape), table_(std::move(table)), traits_(table_.traits(traits)),
-      tables_bytes_(tables_bytes), chain_(make_chain(config_)), trains_(std::move(trains)) {
+      tables_bytes_(tables_bytes), chain_(chain != nullptr ? *chain : make_chain(config_)), trains_(std::move(trains)) {
     check_shape(config_, shape_);
     if (trains_.empty())
         for (int64_t i = 0; i < chain_.items(); ++i) trains_.emplace_back(chain_.of(i).params.size(), 1);
@@ -64,7 +65,7 @@ void Plan::check_layer(int64_t layer) const {
 BufferId Plan::find(int64_t layer, const char *tensor) const {
     const Program &p = chain_.of(layer);
     const BufferId b = p.find(tensor);
-    return b == p.output ? no_buffer : b;
+    return b == p.output || (b != no_buffer && p.is_side(b)) ? no_buffer : b;
 }
 
 void Plan::set(int64_t layer, const char *tensor, Storage storage) {
@@ -126,6 +127,8 @@ int64_t Plan::parameter_bytes() const {
             const int64_t t = config_.tensor_model_parallel_size;
             sum = add(sum, rounded(mul(mul(p.local(0, t), p.local(1, t)), size_of(config_.params_dtype))));
         }
+    for (const Item &item : chain_.list)
+        for (const State &s : item.program->states) sum = add(sum, s.bytes());
     return sum;
 }
 

@@ -128,7 +128,7 @@ private:
     void storage(const std::string &value) {
         const Program &p = plan_.chain().of(item_);
         const BufferId b = p.find(key_);
-        if (b == no_buffer || b == p.output) bad("the name of a tensor of this layer");
+        if (b == no_buffer || b == p.output || p.is_side(b)) bad("the name of a tensor of this layer");
         for (Storage s : {Storage::keep, Storage::replay, Storage::shard, Storage::host})
             if (value == name_of(s)) {
                 policies_.items[item_][b] = s;

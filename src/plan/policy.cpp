@@ -16,7 +16,8 @@ LayerPolicy keep_all(const std::shared_ptr<const Program> &p) {
     const auto d = differentiate(p, std::vector<char>(p->params.size(), 1), true);
     LayerPolicy policy = replay_all(*p, Storage::keep);
     for (size_t i = 0; i < p->buffers.size(); ++i)
-        if (d->read[i] && !p->buffers[i].rebuilt) policy[p->buffers[i].main] = Storage::keep;
+        if (d->read[i] && !p->buffers[i].rebuilt && !p->is_side(static_cast<BufferId>(i)))
+            policy[p->buffers[i].main] = Storage::keep;
     return policy;
 }
 
@@ -68,7 +69,8 @@ LayerPolicy replay_all(const Program &p, Storage input) {
 std::vector<BufferId> tensors_of(const Program &p) {
     std::vector<BufferId> ids;
     for (size_t i = 0; i < p.buffers.size(); ++i)
-        if (p.buffers[i].main == static_cast<BufferId>(i) && static_cast<BufferId>(i) != p.output)
+        if (p.buffers[i].main == static_cast<BufferId>(i) && static_cast<BufferId>(i) != p.output &&
+            !p.is_side(static_cast<BufferId>(i)))
             ids.push_back(static_cast<BufferId>(i));
     return ids;
 }

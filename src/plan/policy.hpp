@@ -44,7 +44,7 @@ void set_storage(Policies &policies, const Chain &chain, int64_t tensor_parallel
 void set_unit(Policies &policies, const Chain &chain, int64_t first, int64_t count);
 // All rules on policies at once (after reading a plan from outside).
 void check(const Policies &policies, const Chain &chain, int64_t tensor_parallel_size);
-// Tensors whose storage can be set: all main buffers but the output.
+// Tensors whose storage can be set: all main buffers but the output and what the caller gives beside the input.
 std::vector<BufferId> tensors_of(const Program &program);
 
 }  // namespace mdlm

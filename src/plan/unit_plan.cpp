@@ -20,8 +20,8 @@ ItemPlan plan_item(BlockPlan &plan, const Unit &unit, int64_t item) {
         last && !alone ? replay_all(plan.input.chain.of(item), Storage::replay) : plan.input.policies.items[item];
     ItemPlan p;
     p.item = item;
-    p.back = plan.schedule(item, policy, true);
-    p.pass = alone ? p.back : plan.schedule(item, {}, false);
+    p.back = plan.schedule(item, policy, true, !alone);
+    p.pass = alone ? p.back : plan.schedule(item, {}, false, true);
     for (int64_t i = item; !last && i < end; ++i) p.again = p.again || plan.layers[i]->anything();
     return p;
 }
@@ -66,6 +66,11 @@ UnitPlans plan_units(BlockPlan &plan) {
     UnitPlans all;
     for (const Unit &unit : plan.input.policies.units) all.units.push_back(plan_unit(plan, unit));
     int64_t top = 0, host = 0;
+    for (UnitPlan &u : all.units)
+        for (ItemPlan &i : u.items) {
+            i.kept = top;
+            top = add(top, plan.input.chain.of(i.item).kept_bytes(plan.input.bound));
+        }
     for (size_t i = 0; i < all.units.size(); ++i) {
         UnitPlan &u = all.units[i];
         lay_out_passes(plan, u, i + 1 < all.units.size() && all.units[i + 1].x.kind == PK::stack);

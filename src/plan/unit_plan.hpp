@@ -17,6 +17,7 @@ struct ItemPlan {
     // frame.
     const Schedule *back = nullptr;
     bool again = false;  // its forward runs before, in backward
+    int64_t kept = 0;    // in the stack: its place for what is always kept
 };
 
 struct UnitPlan {
