@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chain of three different programs in four items or more, 8 -> 12 -> 12 -> 12 -> 6 wide, and its step run twice: by
+// A chain of three different programs in four items or more, 8 -> 16 -> 16 -> 16 -> 6 wide, and its step run twice: by
 // a block, and op by op with each buffer in memory of its own.
 #pragma once
 #include <functional>

@@ -21,7 +21,7 @@ struct HistoryOp final : Op {
         *static_cast<float *>(c.out[0]) = 1.0f + *std::max_element(history, history + 3);
         if (!c.state.training) return;
         float most = 0;
-        for (int64_t i = 0; i < c.state.tokens.rows() * 12; ++i) most = std::max(most, std::fabs(x[i]));
+        for (int64_t i = 0; i < c.state.tokens.rows() * 16; ++i) most = std::max(most, std::fabs(x[i]));
         history[0] = history[1], history[1] = history[2], history[2] = most / (1.0f + most);
     }
     Cost cost(Extent) const override { return {1, 8}; }
@@ -71,12 +71,12 @@ BufferId side(ProgramMaker &m, const char *name) {
 
 Program widening() {
     ProgramMaker m(8);
-    m.p.output = m.activation("output", m.linear("fc", m.norm("norm", m.p.input), 12));
+    m.p.output = m.activation("output", m.linear("fc", m.norm("norm", m.p.input), 16));
     return std::move(m.p);
 }
 
 Program middle(BufferId *scale, bool always_kept) {
-    ProgramMaker m(12);
+    ProgramMaker m(16);
     const BufferId s = m.buffer("scale", 0);
     m.p.buffers[s].fixed = 1, m.p.buffers[s].always_kept = always_kept;
     m.p.states.push_back({"history", DType::f32, 3});
@@ -84,14 +84,14 @@ Program middle(BufferId *scale, bool always_kept) {
     op->in = {m.p.input}, op->out = {s}, op->states = {0};
     m.emit(std::move(op));
     const BufferId scaled = times(m, "scaled", m.norm("norm", m.p.input), s, false);
-    const BufferId fc = m.linear("fc", m.activation("act", m.linear("fc0", scaled, 20)), 12);
+    const BufferId fc = m.linear("fc", m.activation("act", m.linear("fc0", scaled, 20)), 16);
     m.p.output = m.sum("output", times(m, "placed", fc, side(m, "positions"), true), m.p.input);
     if (scale != nullptr) *scale = s;
     return std::move(m.p);
 }
 
 Program narrowing() {
-    ProgramMaker m(12);
+    ProgramMaker m(16);
     const BufferId labelled = times(m, "labelled", m.norm("norm", m.p.input), side(m, "labels"), true);
     m.p.output = m.linear("output", labelled, 6);
     return std::move(m.p);
