@@ -152,7 +152,7 @@ mdlm_status mdlm_context_copy(mdlm_context *context, void *destination, const vo
         if (bytes == 0) return;
         not_null(destination, "destination");
         not_null(source, "source");
-        context->engine.device->copy(destination, source, bytes);
+        context->engine.device->copy_any(destination, source, bytes);
     });
 }
 

@@ -21,22 +21,26 @@ inline std::array<uint32_t, 4> philox4x32(uint64_t key, std::array<uint32_t, 4> 
 // Where in the model a dropout stands.
 enum class Site : uint32_t { probabilities = 0, attention_output = 1, mlp_output = 2 };
 
+// What the random numbers of a call are drawn by. Kernels read it where they run.
+struct DrawState {
+    uint64_t seed = 0;
+    uint32_t step = 0, micro_batch = 0;
+};
+
 // Dropout of one tensor. An element is kept when its 32 random bits are >= threshold, and then multiplied by scale. The
-// bits are word (index % 4) of Philox with counter (index / 4 low, index / 4 high, step, where); index counts the full
-// tensor in logical order.
+// bits are word (index % 4) of Philox with counter (index / 4 low, index / 4 high, step, where | micro-batch); index
+// counts the full tensor in logical order.
 struct Dropout {
     bool on = false;
-    uint32_t threshold = 0;  // probability * 2^32
-    float scale = 1.0f;      // 1 / (1 - probability), rounded to float once, for every dtype
-    uint64_t seed = 0;
-    uint32_t step = 0;
-    uint32_t where = 0;  // layer (12 bits) << 20 | site (4) << 16 | micro-batch (16)
+    uint32_t threshold = 0;           // probability * 2^32
+    float scale = 1.0f;               // 1 / (1 - probability), rounded to float once, for every dtype
+    uint32_t where = 0;               // layer (12 bits) << 20 | site (4) << 16; the 16 below are the micro-batch's
+    const DrawState *draw = nullptr;  // in the device's memory
 
-    static uint32_t place(uint32_t layer, Site site, uint32_t micro_batch) {
-        return layer << 20 | static_cast<uint32_t>(site) << 16 | micro_batch;
-    }
+    static uint32_t place(uint32_t layer, Site site) { return layer << 20 | static_cast<uint32_t>(site) << 16; }
+    uint32_t last_word() const { return where | draw->micro_batch; }
     std::array<uint32_t, 4> four(uint64_t index_div_4) const {
-        return philox4x32(seed, {uint32_t(index_div_4), uint32_t(index_div_4 >> 32), step, where});
+        return philox4x32(draw->seed, {uint32_t(index_div_4), uint32_t(index_div_4 >> 32), draw->step, last_word()});
     }
     bool keeps(uint64_t index) const { return !on || four(index / 4)[index % 4] >= threshold; }
     // What a value is multiplied by: scale or 0. One element; vector code draws four at a time and must give the same.

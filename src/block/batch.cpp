@@ -1,13 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block/batch.hpp"
 
-#include "base/status.hpp"
+#include <cstring>
+
+#include "plan/block_plan.hpp"
 
 namespace mdlm {
 
-void Documents::set(const int32_t *offsets, int64_t count) {
+namespace {
+
+int32_t *begins(char *image) { return reinterpret_cast<int32_t *>(image + sizeof(DrawState)); }
+
+}  // namespace
+
+void CallState::reserve(int64_t seq) {
+    own_.resize(static_cast<size_t>(call_state_bytes(seq)));
+    image_ = own_.data(), seq_ = seq;
+}
+
+void CallState::reserve(int64_t seq, Memory pinned) {
+    pinned_ = std::move(pinned);
+    image_ = pinned_.get(), seq_ = seq;
+}
+
+void CallState::set(const DrawState &draw) { std::memcpy(image_, &draw, sizeof draw); }
+
+void CallState::set(const int32_t *offsets, int64_t count) {
+    int32_t *begin = begins(image_), *end = begin + seq_;
     for (int64_t doc = 0; doc < count; ++doc)
-        for (int32_t i = offsets[doc]; i < offsets[doc + 1]; ++i) begin_[i] = offsets[doc], end_[i] = offsets[doc + 1];
+        for (int32_t i = offsets[doc]; i < offsets[doc + 1]; ++i) begin[i] = offsets[doc], end[i] = offsets[doc + 1];
+}
+
+void CallState::point(RunState &state, const char *image) const {
+    char *at = const_cast<char *>(image);
+    state.draw = reinterpret_cast<const DrawState *>(at);
+    if (state.mask.doc_begin != nullptr) state.mask.doc_begin = begins(at), state.mask.doc_end = begins(at) + seq_;
 }
 
 void check_documents(const int32_t *offsets, int64_t count, int64_t max_documents, int64_t seq, const char *name) {
@@ -57,8 +84,7 @@ void check_batch(const Config &config, const mdlm_shape &reserved, const mdlm_ba
              (long long)b.num_documents);
 }
 
-RunState make_state(const Config &config, const mdlm_batch &b, const int32_t *offsets, int64_t count,
-                    Documents &documents) {
+RunState make_state(const Config &config, const mdlm_batch &b, const int32_t *offsets, int64_t count, CallState &call) {
     RunState s;
     s.tokens = {b.seq_length, b.micro_batch_size, config.batch_first};
     s.mask.type = b.attention_mask_type == MDLM_MASK_DEFAULT ? config.attention_mask_type : b.attention_mask_type;
@@ -69,11 +95,12 @@ RunState make_state(const Config &config, const mdlm_batch &b, const int32_t *of
         if (b.micro_batch_size != 1)
             fail(MDLM_ERROR_SHAPE, "batch.micro_batch_size = %lld with packed documents: expected 1",
                  (long long)b.micro_batch_size);
-        documents.set(offsets, count);
-        s.mask.doc_begin = documents.begin(), s.mask.doc_end = documents.end();
+        call.set(offsets, count);
+        s.mask.doc_begin = offsets;  // there are some; point says where
     }
     s.training = b.training != 0;
-    s.seed = b.seed, s.step = b.step, s.micro_batch = b.micro_batch_index;
+    call.set(DrawState{b.seed, b.step, b.micro_batch_index});
+    call.point(s, call.image());
     return s;
 }
 

@@ -4,21 +4,30 @@
 #include <vector>
 
 #include "base/config.hpp"
+#include "block/memory.hpp"
 #include "op/op.hpp"
 
 namespace mdlm {
 
-// Bounds of the packed document of every token; room made at reserve.
-class Documents {
+// What kernels read of one call, as they run: what it draws by, and the bounds of the packed document of every token.
+// On the host; a device with a memory of its own gets a copy.
+class CallState {
 public:
-    void reserve(int64_t seq) { begin_.resize(seq), end_.resize(seq); }
+    // Room for it (call_state_bytes): the host's own, or pinned memory. seq 0: without documents.
+    void reserve(int64_t seq);
+    void reserve(int64_t seq, Memory pinned);
+    void set(const DrawState &draw);
     // offsets: count + 1 numbers rising from 0 to seq.
     void set(const int32_t *offsets, int64_t count);
-    const int32_t *begin() const { return begin_.data(); }
-    const int32_t *end() const { return end_.data(); }
+    const char *image() const { return image_; }
+    // The state's pointers go to this image of it, or to a copy.
+    void point(RunState &state, const char *image) const;
 
 private:
-    std::vector<int32_t> begin_, end_;
+    std::vector<char> own_;
+    Memory pinned_;
+    char *image_ = nullptr;
+    int64_t seq_ = 0;
 };
 
 // Offsets that a tape holds for its next forwards.
@@ -30,8 +39,8 @@ struct DocumentOffsets {
 void check_documents(const int32_t *offsets, int64_t count, int64_t max_documents, int64_t seq, const char *name);
 // Ranges and bounds; documents apart.
 void check_batch(const Config &config, const mdlm_shape &reserved, const mdlm_batch &batch);
-// Needs a checked batch. documents: storage for the bounds, when offsets are given.
+// Needs a checked batch; writes the call's image, and points to it.
 RunState make_state(const Config &config, const mdlm_batch &batch, const int32_t *offsets, int64_t count,
-                    Documents &documents);
+                    CallState &call);
 
 }  // namespace mdlm

@@ -149,6 +149,7 @@ void Block::set_documents(Tape &tape, const int32_t *offsets, int64_t count) {
 RunBindings Block::bindings(Reservation &r, const RunState &state, const Tape *tape) const {
     RunBindings b;
     b.arena = r.arena.get();
+    b.events = r.events.get();
     b.state = state;
     if (r.rotary.get() != nullptr) b.state.cos = r.rotary.get(), b.state.sin = r.rotary.get() + r.rotary.bytes() / 2;
     b.params = &params_;
@@ -162,12 +163,28 @@ RunBindings Block::bindings(Reservation &r, const RunState &state, const Tape *t
     return b;
 }
 
+CallState &Block::image_of(Reservation &r, int64_t image) const {
+    return image < r.shape.in_flight ? r.tapes[image]->call : r.evaluations[image - r.shape.in_flight];
+}
+
+// On a device with a memory of its own the state's pointers go to what is copied there, in the order of the stream.
+void Block::copy_state(Reservation &r, int64_t image, const Place &place, RunBindings &b) {
+    if (!engine_.device->traits().asynchronous) return;
+    const CallState &call = image_of(r, image);
+    char *at = address_of(*r.plan, b, place);
+    engine_.device->transfer(Stream::compute, at, call.image(), static_cast<size_t>(r.plan->input.call_state_bytes));
+    r.events->record(event_number(EventOf::image_copied, image), Stream::compute);
+    call.point(b.state, at);
+}
+
 void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y, const void *const *sides) {
     RunState state;
+    int64_t image = tape != nullptr ? tape->index : 0;
     Statement statement("mdlm_block_forward");
     engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
         engine_.cancellation.check("at its start");
+        engine_.device->check();
         const mdlm_batch batch = copy_in(given, "batch");
         Reservation &r = reserved();
         if (tape != nullptr && tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
@@ -191,7 +208,10 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y,
         if (offsets == nullptr && tape != nullptr && tape->offsets.count > 0)
             offsets = tape->offsets.offsets.data(), count = tape->offsets.count;
         if (offsets != nullptr) check_documents(offsets, count, r.shape.max_documents, batch.seq_length, "cu_seqlens");
-        state = make_state(config_, batch, offsets, count, tape != nullptr ? tape->documents : r.documents);
+        if (tape == nullptr) image = r.shape.in_flight + r.evaluated++ % static_cast<int64_t>(r.evaluations.size());
+        CallState &call = image_of(r, image);
+        r.events->finish(event_number(EventOf::image_copied, image));
+        state = make_state(config_, batch, offsets, count, call);
         state.rank = engine_.group.rank();
         prepare_shape(r, state.extent());
         say(statement, batch, state, offsets, count);
@@ -205,13 +225,15 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y,
     b.x = x, b.y = y, b.sides = sides;
     Counts counts;
     engine_.group.run([&] {
+        copy_state(r, image, tape != nullptr ? r.plan->call_state : r.plan->evaluation_state, b);
         Runner runner(engine_, *r.plan, b, counts);
         for (const PlanEntry &e : tape != nullptr ? r.plan->forward : r.plan->evaluate) runner.run(e);
+        runner.end();
     });
     ++forwards_;
     engine_.high_water_bytes = std::max(engine_.high_water_bytes, static_cast<int64_t>(counts.high_water_bytes));
     if (tape == nullptr) return;
-    tape->state = state;
+    tape->state = b.state;
     tape->x = x;
     std::copy(sides, sides + tape->sides.size(), tape->sides.begin());
     tape->params_version = params_.version;
@@ -227,6 +249,7 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
     engine_.cancellation.begin(statement.call);
     engine_.group.together(statement, [&] {
         engine_.cancellation.check("at its start");
+        engine_.device->check();
         if (given != nullptr) options = copy_in(given, "options");
         Reservation &r = reserved();
         if (tape == nullptr) fail(MDLM_ERROR_ARGUMENT, "tape is NULL");
@@ -284,6 +307,7 @@ void Block::run_backward(Reservation &r, Tape &tape, RunBindings &b, const mdlm_
                  (long long)e.item, status, mdlm_status_name(status), last_error()[0] != 0 ? " " : "", last_error());
         set_last_error(before);
     }
+    runner.end();
 }
 
 }  // namespace mdlm

@@ -22,7 +22,7 @@ struct Tape {
     bool taken = false;    // somebody holds it
     bool full = false;     // between a forward and its backward
     RunState state;
-    Documents documents;
+    CallState call;
     DocumentOffsets offsets;
     const void *x = nullptr;  // borrowed input
     std::vector<const void *> sides;
@@ -93,6 +93,9 @@ private:
     void none_in_flight(const char *what) const;
     void prepare_shape(Reservation &r, Extent extent);
     RunBindings bindings(Reservation &r, const RunState &state, const Tape *tape) const;
+    // By number: of the tapes, then of evaluations.
+    CallState &image_of(Reservation &r, int64_t image) const;
+    void copy_state(Reservation &r, int64_t image, const Place &place, RunBindings &bindings);
     void release();
     std::unique_ptr<Reservation> prepare_reservation(const mdlm_shape &shape, const Policies *policies);
     std::array<std::vector<Group::Text>, 3> what_runs(const Reservation &reservation) const;

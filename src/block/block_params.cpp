@@ -52,7 +52,7 @@ void Block::gather(const char *call, int64_t index, Find find, const void *with,
         statement.say("elements", MDLM_ERROR_COMM, p->elements);
     });
     engine_.group.run([&] {
-        engine_.device->copy(mine.data(), own.at, mine.size());
+        engine_.device->download(mine.data(), own.at, mine.size());
         if (p->spec->partition_dim < 0) all.swap(mine);
         else engine_.group.gather_host(mine.data(), all.data(), p->elements, own.type);
     });

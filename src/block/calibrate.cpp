@@ -2,7 +2,6 @@
 #include "block/calibrate.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -11,26 +10,24 @@
 namespace mdlm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-int64_t since(Clock::time_point start) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
-}
-
 // A size is tried while the one before took less than this, so that a slow device is measured with small ones.
 constexpr int64_t enough_ns = 8'000'000, time_limit_ns = 40'000'000;
+// Behind one another, so that a device with streams is measured at work and not at being told to.
+constexpr int64_t batch_ns = 1'000'000, most_in_batch = 64;
 
 class Bench {
 public:
     Bench(Engine &engine, DType dtype) : e_(engine), d_(*engine.device), type_(dtype) {
         // Zeros would do for time, but not for the exponents of a softmax on devices that treat them apart: small
         // numbers instead.
-        std::vector<char> pattern(static_cast<size_t>(chunk));
-        for (int64_t i = 0; i < chunk / size_of(type_); ++i)
+        std::vector<char> pattern(static_cast<size_t>(piece));
+        for (int64_t i = 0; i < piece / size_of(type_); ++i)
             store(type_, pattern.data(), i, static_cast<double>(i % 17 - 8) / 16.0);
+        const int64_t area = parts * 4 * chunk_;
         memory_ = e_.device_memory.allocate(area, "calibration");
-        for (int64_t at = 0; at < area; at += chunk)
-            d_.copy(memory_.get() + at, pattern.data(), static_cast<size_t>(chunk));
+        if (asynchronous_) pinned_ = e_.host_memory.allocate(4 * chunk_, "calibration");
+        for (int64_t at = 0; at < area; at += piece)
+            d_.upload(memory_.get() + at, pattern.data(), static_cast<size_t>(piece));
         shape_ = d_.begin_shape();
     }
 
@@ -39,13 +36,13 @@ public:
             [&](int level, int64_t &work) {
                 const int64_t m = int64_t{64} << level, n = int64_t{256} << level,
                               k = n;  // 8 MFLOP, then 8 times as many each
-                KernelSize size{};
+                KernelSize size;
                 size.dtype = type_, size.rows = m, size.n = n, size.k = k;
                 d_.prepare(Kernel::linear_forward, size);
                 work = 2 * m * n * k;
                 const LinearForward a = {
                     type_, m, n, k, part(0), part(1), nullptr, part(2), scratch(Kernel::linear_forward, size)};
-                return [this, a] { d_.linear_forward(a); };
+                return [this, a] { d_.run(a); };
             },
             4);
     }
@@ -57,16 +54,16 @@ public:
                 a.shape.dtype = type_, a.shape.tokens = {s, 1, false}, a.shape.heads = a.shape.groups = heads,
                 a.shape.d = d, a.shape.scale = 0.125;
                 a.shape.mask.seq = s;
-                KernelSize size{};
+                KernelSize size;
                 size.dtype = type_, size.rows = size.seq = s, size.heads = size.groups = heads, size.d = d;
                 d_.prepare(Kernel::attention_forward, size);
                 char *qkv = part(0);
                 a.q = {qkv, width, 3 * d, d}, a.k = {qkv + d * size_of(type_), width, 3 * d, 0},
                 a.v = {qkv + 2 * d * size_of(type_), width, 3 * d, 0};
-                a.context = {part(1), heads * d, d, d}, a.row_max = part(2), a.inverse_sum = part(2) + chunk;
+                a.context = {part(1), heads * d, d, d}, a.row_max = part(2), a.inverse_sum = part(2) + chunk_;
                 a.workspace = scratch(Kernel::attention_forward, size);
                 work = 4 * s * s * heads * d;
-                return [this, a] { d_.attention_forward(a); };
+                return [this, a] { d_.run(a); };
             },
             5);
     }
@@ -74,8 +71,11 @@ public:
         return rate(
             [&](int level, int64_t &work) {
                 const ActivationForward a = {type_, MDLM_ACT_SWIGLU, 16 << (2 * level), 1024, part(0), part(1)};
+                KernelSize size;
+                size.dtype = type_, size.rows = a.rows, size.n = a.width, size.activation = a.kind;
+                d_.prepare(Kernel::activation_forward, size);
                 work = 8 * a.rows * a.width;
-                return [this, a] { d_.activation_forward(a); };
+                return [this, a] { d_.run(a); };
             },
             4);
     }
@@ -84,34 +84,40 @@ public:
             [&](int level, int64_t &work) {
                 const BiasDropoutAdd a = add(int64_t{16} << (2 * level));
                 work = 3 * a.tokens.rows() * a.width * size_of(type_);
-                return [this, a] { d_.bias_dropout_add(a); };
+                return [this, a] { d_.run(a); };
             },
             5);
     }
     int64_t op_ns() {
         const BiasDropoutAdd a = add(1);
-        return best([this, a] { d_.bias_dropout_add(a); });
+        return best([this, a] { d_.run(a); });
     }
     int64_t copies() {
         return rate(
             [&](int level, int64_t &work) {
-                work = (chunk / 64) << (2 * level);
-                return [this, bytes = static_cast<size_t>(work)] { d_.copy(part(1), part(0), bytes); };
+                work = (chunk_ / 64) << (2 * level);
+                return [this, bytes = static_cast<size_t>(work)] {
+                    if (asynchronous_) d_.transfer(Stream::compute, pinned_.get(), part(0), bytes);
+                    else d_.copy(part(1), part(0), bytes);
+                };
             },
             4);
     }
 
 private:
-    static constexpr int64_t chunk = 4 << 20, parts = 3, area = parts * 4 * chunk;
+    static constexpr int64_t piece = 4 << 20, parts = 3;
 
-    char *part(int64_t i) const { return memory_.get() + i * 4 * chunk; }
+    char *part(int64_t i) const { return memory_.get() + i * 4 * chunk_; }
     void *scratch(Kernel kernel, const KernelSize &size) {
         const int64_t bytes = rounded(d_.traits().workspace(kernel, size));
         if (bytes > scratch_.bytes()) scratch_ = Memory(), scratch_ = e_.device_memory.allocate(bytes, "calibration");
         return bytes > 0 ? scratch_.get() : nullptr;
     }
-    BiasDropoutAdd add(int64_t rows) const {
+    BiasDropoutAdd add(int64_t rows) {
         BiasDropoutAdd a{};
+        KernelSize size;
+        size.dtype = type_, size.rows = rows, size.n = 1024;
+        d_.prepare(Kernel::bias_dropout_add, size);
         a.dtype = type_, a.tokens = {rows, 1, false}, a.width = 1024;
         a.x = part(0), a.residual = part(1), a.y = part(2);
         return a;
@@ -120,15 +126,19 @@ private:
     template <class F>
     int64_t best(F &&run) {
         e_.cancellation.check("between two measurements");
-        run();
-        d_.synchronize();
-        int64_t least = INT64_MAX;
-        const Clock::time_point start = Clock::now();
-        for (int i = 0; i < 2 || (i < 20 && since(start) < time_limit_ns); ++i) {
-            const Clock::time_point at = Clock::now();
-            run();
-            d_.synchronize();
-            least = std::min(least, std::max<int64_t>(1, since(at)));
+        const auto time = [&](int64_t count) {
+            events_->record(0, Stream::compute);
+            for (int64_t i = 0; i < count; ++i) run();
+            events_->record(1, Stream::compute);
+            events_->finish(1);
+            return std::max<int64_t>(1, (events_->ns(1) - events_->ns(0)) / count);
+        };
+        time(1);
+        int64_t least = INT64_MAX, spent = 0, count = 1;
+        for (int i = 0; i < 2 || (i < 20 && spent < time_limit_ns); ++i) {
+            const int64_t ns = time(count);
+            least = std::min(least, ns), spent += ns * count;
+            if (asynchronous_) count = std::clamp<int64_t>(batch_ns / ns, 1, most_in_batch);
         }
         return least;
     }
@@ -136,6 +146,7 @@ private:
     template <class Make>
     int64_t rate(Make &&make, int levels) {
         int64_t result = 0;
+        if (asynchronous_) levels += 2;  // of 16 times the work
         for (int level = 0; level < levels; ++level) {
             int64_t work = 0;
             const auto run = make(level, work);
@@ -149,7 +160,11 @@ private:
     Engine &e_;
     Device &d_;
     DType type_;
-    Memory memory_, scratch_;
+    // A device with a memory of its own is faster, and has larger caches.
+    const bool asynchronous_ = d_.traits().asynchronous;
+    const int64_t chunk_ = asynchronous_ ? 16 * piece : piece;
+    Memory memory_, scratch_, pinned_;
+    std::unique_ptr<Events> events_ = d_.make_events(2);
     std::shared_ptr<void> shape_;
 };
 

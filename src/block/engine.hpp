@@ -34,12 +34,13 @@ struct Log {
 struct Engine {
     Engine(std::unique_ptr<Device> d, Comms comms, const mdlm_allocator *device_table, const mdlm_allocator *host_table,
            Cancellation asked = {})
-        : device_memory(device_table), host_memory(host_table), device(std::move(d)), cancellation(asked),
+        : device(std::move(d)), device_memory(*device, Allocator::Of::device, device_table),
+          host_memory(*device, Allocator::Of::pinned, host_table), cancellation(asked),
           group(comms.comm, comms.host, make_staging(comms, *device, device_memory), comms.timeout_ms, &cancellation) {}
 
-    Allocator device_memory, host_memory;
-    Memory shared_scratch;  // of blocks reserved with share_scratch
     std::unique_ptr<Device> device;
+    Allocator device_memory, host_memory;
+    Memory shared_scratch;      // of blocks reserved with share_scratch
     Cancellation cancellation;  // of the call that runs: those that ask begin it
     Group group;
     DeviceTable table = device_table("cpu");  // for the planner

@@ -1,36 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block/memory.hpp"
 
-#include <algorithm>
-#include <new>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include "base/float_environment.hpp"
 #include "base/sizes.hpp"
 
 namespace mdlm {
 namespace {
 
-// Large memory stands on huge pages where the system has them: a matrix whose rows lie pages apart would wait for
-// address translation.
-constexpr size_t huge_page = size_t{2} << 20, large = 4 * huge_page;
-std::align_val_t own_alignment(size_t bytes, size_t alignment) {
-    return std::align_val_t(bytes >= large ? std::max(alignment, huge_page) : alignment);
-}
-
-void *own_alloc(void *, size_t bytes, size_t alignment, void *) {
-    void *at = ::operator new(bytes, own_alignment(bytes, alignment), std::nothrow);
-#if defined(MADV_HUGEPAGE)
-    // Whole pages only, so that nothing beyond grows. Advice that is not taken changes nothing.
-    if (at != nullptr && bytes >= large) madvise(at, bytes / huge_page * huge_page, MADV_HUGEPAGE);
-#endif
-    return at;
-}
-void own_free(void *, void *at, size_t bytes, size_t alignment, void *) {
-    ::operator delete(at, own_alignment(bytes, alignment));
+// Nothing that is enqueued uses any memory after it. What failed is reported elsewhere.
+void wait_for(Device &device) {
+    try {
+        device.synchronize();
+    } catch (const Error &) {
+    }
 }
 
 }  // namespace
@@ -39,18 +21,28 @@ Memory::~Memory() {
     if (at_ != nullptr) from_->free(at_, static_cast<size_t>(bytes_), granule);
 }
 
-Allocator::Allocator(const mdlm_allocator *table) : table_{sizeof(mdlm_allocator), own_alloc, own_free, nullptr} {
-    if (table != nullptr) table_ = *table, callers_ = true;
+Allocator::Allocator(Device &device, Of what, const mdlm_allocator *table)
+    : device_(device), of_(what), callers_(table != nullptr) {
+    if (table != nullptr) table_ = *table;
 }
 
 void *Allocator::alloc(size_t bytes, size_t alignment) {
     ++calls_;
+    if (!callers_)
+        return of_ == Of::device ? device_.allocate(bytes, alignment) : device_.allocate_pinned(bytes, alignment);
     const CallersFloats floats;
     return table_.alloc(table_.payload, bytes, alignment, nullptr);
 }
 
 void Allocator::free(void *at, size_t bytes, size_t alignment) {
-    if (callers_ && made_.another_process()) return;
+    if (made_.another_process()) {
+        // The caller's functions and devices with streams may count on what is not there.
+        if (!callers_ && !device_.traits().asynchronous) free_host(at, bytes, alignment);
+        return;
+    }
+    wait_for(device_);
+    if (!callers_)
+        return of_ == Of::device ? device_.free(at, bytes, alignment) : device_.free_pinned(at, bytes, alignment);
     const CallersFloats floats;
     table_.free(table_.payload, at, bytes, alignment, nullptr);
 }

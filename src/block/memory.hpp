@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory from the caller's allocator or our own, counted, and freed by its owner's end.
+// Memory from the caller's allocator or the device, counted, and freed by its owner's end.
 #pragma once
 #include <cstdint>
 #include <utility>
 
 #include "base/made_in.hpp"
+#include "device/device.hpp"
 
 namespace mdlm {
 
@@ -33,21 +34,25 @@ private:
 
 class Allocator {
 public:
-    explicit Allocator(const mdlm_allocator *table);  // nullptr: ours
+    enum class Of { device, pinned };
+    // table: the caller's functions, or nullptr for the device's.
+    Allocator(Device &device, Of what, const mdlm_allocator *table);
     Allocator(const Allocator &) = delete;
     // 0 bytes: an empty Memory, and the allocator is not asked. what names the thing in the error's text. Aligned to
     // the granule.
     Memory allocate(int64_t bytes, const char *what);
     void *alloc(size_t bytes, size_t alignment);  // nullptr when there is none
-    // In a child that fork made, what is the caller's stays: its functions may count on threads, locks or devices that
-    // are not there.
+    // Waits for what is enqueued. In a child that fork made, what is the caller's or a device's stays: they may count
+    // on threads, locks or devices that are not there.
     void free(void *at, size_t bytes, size_t alignment);
     uint64_t calls() const { return calls_; }
 
 private:
     const MadeIn made_;
-    mdlm_allocator table_;
-    bool callers_ = false;
+    Device &device_;
+    const Of of_;
+    mdlm_allocator table_{};
+    const bool callers_;
     uint64_t calls_ = 0;
 };
 

@@ -32,6 +32,11 @@ bool within(const Memory &memory, const char *at) {
 
 }  // namespace
 
+void ParamEntry::must_have(const void *memory) const {
+    if (memory == nullptr)
+        fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", name.c_str());
+}
+
 Params::Params(const Config &config, const Chain &chain, int64_t rank)
     : config_(config), t_(config.tensor_model_parallel_size), rank_(rank), dtype_(config.params_dtype),
       grad_dtype_(config.grad_dtype) {

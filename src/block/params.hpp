@@ -18,7 +18,8 @@ struct ParamEntry {
     const Param *spec = nullptr;
     bool requires_grad = true;
     int64_t elements = 0, bytes = 0, offset = 0, grad_bytes = 0, grad_offset = 0;
-    char *data = nullptr, *grad = nullptr;  // where they are now; nullptr before allocation
+    char *data = nullptr, *grad = nullptr;     // where they are now; nullptr before allocation
+    void must_have(const void *memory) const;  // STATE where there is none
 };
 
 // Which part of a parameter a rank has. A dimension that is split over ranks is split within each of its
@@ -109,6 +110,13 @@ public:
 private:
     struct Region;
     Region region(const ParamEntry &p, const Box &box) const;
+    // What this rank has of a region: how many elements, and within which of its own they lie.
+    struct Span {
+        int64_t first = 0, end = 0, elements = 0;
+    };
+    Span span_of(const ParamEntry &p, const Region &region) const;
+    template <class Body>
+    void each_row_of(const ParamEntry &p, const Region &region, Body &&body) const;
     Shard shard(const ParamEntry &p, int64_t rank) const { return {*p.spec, t_, rank}; }
     void refresh();
     void lay_out_grads();

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of parameters: initial ones, and boxes read and written in coordinates of the full tensor.
+// Values of parameters: boxes read and written in coordinates of the full tensor.
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
 #include <string>
 
 #include "base/sizes.hpp"
+#include "block/host_view.hpp"
 #include "block/params.hpp"
 
 namespace mdlm {
@@ -51,12 +49,6 @@ Params::Region Params::region(const ParamEntry &p, const Box &box) const {
 
 namespace {
 
-void must_have(const void *memory, const ParamEntry &p) {
-    if (memory == nullptr)
-        fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before",
-             p.name.c_str());
-}
-
 // What a rank has of a box of rows x columns from a first column: calls body(row of the box, first local element,
 // columns in the box [begin, end)). full_row says which row of the full tensor a row of the box is.
 template <class FullRow, class Body>
@@ -74,7 +66,7 @@ void each_row(const Shard &mine, int64_t rows, int64_t first, int64_t columns, F
 Params::Elements Params::elements(int64_t index, bool grad) const {
     const ParamEntry &p = at(index);
     if (grad && p.grad_bytes == 0) fail(MDLM_ERROR_STATE, "%s: it is frozen and has no gradient", p.name.c_str());
-    must_have(grad ? p.grad : p.data, p);
+    p.must_have(grad ? p.grad : p.data);
     return grad ? Elements{p.grad, grad_dtype_} : Elements{p.data, dtype_};
 }
 
@@ -88,32 +80,47 @@ Params::Elements Params::callers(int64_t index, const void *shard, DType type, s
     return {static_cast<char *>(const_cast<void *>(shard)), type};
 }
 
+template <class Body>
+void Params::each_row_of(const ParamEntry &p, const Region &b, Body &&body) const {
+    each_row(
+        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return b.full_row(r); },
+        std::forward<Body>(body));
+}
+
+Params::Span Params::span_of(const ParamEntry &p, const Region &b) const {
+    Span s;
+    each_row_of(p, b, [&](int64_t, int64_t first, int64_t begin, int64_t end) {
+        s.first = s.elements == 0 ? first : std::min(s.first, first);
+        s.end = std::max(s.end, first + end - begin);
+        s.elements += end - begin;
+    });
+    return s;
+}
+
 void Params::write(Device &device, int64_t index, const Elements &to, const Box &box, const void *host) const {
     const ParamEntry &p = at(index);
     const Region b = region(p, box);
-    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(to.type)));
-    each_row(
-        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return b.full_row(r); },
-        [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
-            for (int64_t c = begin; c < end; ++c)
-                store(to.type, row.data(), c - begin, load(box.type, host, r * b.count[1] + c));
-            device.copy(to.at + first * size_of(to.type), row.data(),
-                        static_cast<size_t>((end - begin) * size_of(to.type)));
-        });
+    const Span span = span_of(p, b);
+    const int64_t size = size_of(to.type);
+    HostView view(device, to.at + span.first * size, (span.end - span.first) * size,
+                  span.elements == span.end - span.first ? HostView::Holds::nothing : HostView::Holds::values);
+    each_row_of(p, b, [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
+        for (int64_t c = begin; c < end; ++c)
+            store(to.type, view.get(), first - span.first + c - begin, load(box.type, host, r * b.count[1] + c));
+    });
+    view.write_back();
 }
 
 void Params::read(Device &device, int64_t index, const Elements &from, const Box &box, void *host) const {
     const ParamEntry &p = at(index);
     const Region b = region(p, box);
-    std::vector<char> row(static_cast<size_t>(b.count[1] * size_of(from.type)));
-    each_row(
-        shard(p, rank_), b.count[0], b.start[1], b.count[1], [&](int64_t r) { return b.full_row(r); },
-        [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
-            device.copy(row.data(), from.at + first * size_of(from.type),
-                        static_cast<size_t>((end - begin) * size_of(from.type)));
-            for (int64_t c = begin; c < end; ++c)
-                store(box.type, host, r * b.count[1] + c, load(from.type, row.data(), c - begin));
-        });
+    const Span span = span_of(p, b);
+    const int64_t size = size_of(from.type);
+    HostView view(device, from.at + span.first * size, (span.end - span.first) * size, HostView::Holds::values);
+    each_row_of(p, b, [&](int64_t r, int64_t first, int64_t begin, int64_t end) {
+        for (int64_t c = begin; c < end; ++c)
+            store(box.type, host, r * b.count[1] + c, load(from.type, view.get(), first - span.first + c - begin));
+    });
 }
 
 const ParamEntry &Params::whole(int64_t index, DType type, size_t bytes) const {
@@ -130,42 +137,6 @@ void Params::join_parts(const ParamEntry &p, DType stored, const void *parts, DT
                 store(type, whole, s.full_row(row) * p.spec->full[1] + s.first_column() + c,
                       load(stored, parts, r * p.elements + row * s.columns() + c));
     }
-}
-
-// Normal numbers by Box and Muller's transform of Philox words, counted by element and keyed by the parameter's name,
-// so that a value does not depend on how tensors are split or stages cut.
-void Params::init(Device &device, uint64_t seed) {
-    for (const ParamEntry &p : entries_) must_have(p.data, p);
-    std::vector<char> values;
-    for (const ParamEntry &p : entries_) {
-        values.assign(static_cast<size_t>(p.bytes), 0);
-        const bool output = p.spec->init == Param::Init::output_weight;
-        if (p.spec->init == Param::Init::norm_weight && !config_.layernorm_zero_centered_gamma)
-            for (int64_t i = 0; i < p.elements; ++i) store(dtype_, values.data(), i, 1.0);
-        if (output || p.spec->init == Param::Init::weight) {
-            const double std = output ? config_.output_init_std : config_.init_method_std;
-            const uint64_t name = digest_of(p.name);
-            const Shard mine = shard(p, rank_);
-            int64_t drawn = -1;
-            std::array<uint32_t, 4> words{};
-            for (int64_t i = 0; i < p.elements; ++i) {
-                const int64_t at = mine.full_row(i / mine.columns()) * p.spec->full[1] + mine.first_column() +
-                                   i % mine.columns(),
-                              j = at & 3;
-                if (at / 4 != drawn) {
-                    drawn = at / 4;
-                    words = philox4x32(
-                        seed, {uint32_t(drawn), uint32_t(uint64_t(drawn) >> 32), uint32_t(name), uint32_t(name >> 32)});
-                }
-                const double u = (words[j & 2] + 0.5) / 4294967296.0,
-                             angle = 2.0 * M_PI * words[(j & 2) + 1] / 4294967296.0;
-                const double radius = std::sqrt(-2.0 * std::log(u));
-                store(dtype_, values.data(), i, std * radius * ((j & 1) == 0 ? std::cos(angle) : std::sin(angle)));
-            }
-        }
-        device.copy(p.data, values.data(), values.size());
-    }
-    ++version;
 }
 
 }  // namespace mdlm

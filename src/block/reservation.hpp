@@ -12,7 +12,10 @@ struct Block::Reservation {
     std::unique_ptr<BlockPlan> plan;
     Memory arena, host, rotary;
     std::vector<std::unique_ptr<Tape>> tapes;
-    Documents documents;  // of evaluations
+    // Of evaluations, in turn: an image may be written again when it has been copied.
+    std::array<CallState, 4> evaluations;
+    int64_t evaluated = 0;
+    std::unique_ptr<Events> events;
     struct Prepared {
         Extent extent;
         uint64_t used = 0;           // when last; 0: empty

@@ -107,14 +107,21 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     r->host = engine_.host_memory.allocate(mul(plan.host_bytes, shape.in_flight), "host storage");
     r->rotary = engine_.device_memory.allocate(rotary_table_bytes(config_, shape.seq_length), "rotary table");
     if (r->rotary.get() != nullptr) fill_rotary_table(config_, shape.seq_length, *engine_.device, r->rotary.get());
-    if (shape.max_documents > 0) r->documents.reserve(shape.seq_length);
+    const int64_t packed = shape.max_documents > 0 ? shape.seq_length : 0;
+    const auto make_room = [&](CallState &call) {
+        if (plan.input.call_state_bytes == 0) call.reserve(packed);
+        else call.reserve(packed, engine_.host_memory.allocate(plan.input.call_state_bytes, "state of a call"));
+    };
+    for (CallState &call : r->evaluations) make_room(call);
+    r->events = engine_.device->make_events(
+        event_number(EventOf::image_copied, shape.in_flight + static_cast<int64_t>(r->evaluations.size())));
     for (int64_t i = 0; i < shape.in_flight; ++i) {
         auto tape = std::make_unique<Tape>();
         tape->block = this;
         tape->index = i;
         tape->sides.resize(chain_.sides.size());
+        make_room(tape->call);
         if (shape.max_documents > 0) {
-            tape->documents.reserve(shape.seq_length);
             tape->offsets.offsets.resize(static_cast<size_t>(shape.max_documents) + 1);
         }
         r->tapes.push_back(std::move(tape));

@@ -35,15 +35,16 @@ void fill_rotary_table(const Config &c, int64_t positions, Device &device, char 
     const std::vector<double> f = rotary_frequencies(c);
     const DType type = wide(c.params_dtype);
     const int64_t n = static_cast<int64_t>(f.size()), half = rotary_table_bytes(c, positions) / 2;
-    std::vector<char> row(static_cast<size_t>(n * size_of(type)));
+    std::vector<char> all(static_cast<size_t>(2 * half));
     for (int64_t p = 0; p < positions; ++p)
         for (int sine = 0; sine < 2; ++sine) {
             for (int64_t i = 0; i < n; ++i) {
                 const double angle = double(p) / c.seq_len_interpolation_factor * f[i];
-                store(type, row.data(), i, sine != 0 ? std::sin(angle) : std::cos(angle));
+                store(type, all.data() + sine * half + p * n * size_of(type), i,
+                      sine != 0 ? std::sin(angle) : std::cos(angle));
             }
-            device.copy(table + sine * half + p * n * size_of(type), row.data(), row.size());
         }
+    device.upload(table, all.data(), all.size());
 }
 
 }  // namespace mdlm

@@ -59,12 +59,22 @@ void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t byt
     notify(event, begin);
 }
 
-char *Runner::address(const Place &p) const {
+int32_t event_number(EventOf what, int64_t index) {
+    const auto i = static_cast<int32_t>(index);
+    switch (what) {
+    case EventOf::slot_used: return 2 * i;
+    case EventOf::slot_moved: return 2 * i + 1;
+    case EventOf::image_copied: break;
+    }
+    return 2 * static_cast<int32_t>(staging_slots) + i;
+}
+
+char *address_of(const BlockPlan &plan, const RunBindings &b, const Place &p) {
     switch (p.kind) {
-    case Place::Kind::fixed: return (b_.shared != nullptr ? b_.shared : b_.arena) + p.offset;
-    case Place::Kind::stack: return b_.arena + b_.stack + p.offset;
+    case Place::Kind::fixed: return (b.shared != nullptr ? b.shared : b.arena) + p.offset;
+    case Place::Kind::stack: return b.arena + b.stack + p.offset;
     case Place::Kind::slab:
-        return (b_.shared != nullptr ? b_.shared + plan_.fixed_bytes : b_.arena + plan_.slab_origin) + p.offset;
+        return (b.shared != nullptr ? b.shared + plan.fixed_bytes : b.arena + plan.slab_origin) + p.offset;
     default: return nullptr;
     }
 }
@@ -115,7 +125,32 @@ void Runner::touch(const char *at, int64_t bytes) {
     if (b_.shared != nullptr) used(b_.shared, plan_.shared_bytes(), plan_.own_bytes());
 }
 
+// A staging slot is used by two streams: whoever comes waits for what the other one did there last, however long ago
+// and for whichever tape.
 void Runner::run(const PlanEntry &e) {
+    if (e.slots == 0) return run_entry(e);
+    const bool moves = e.kind == PlanEntry::Kind::to_host || e.kind == PlanEntry::Kind::from_host;
+    const Stream stream = moves ? Stream::transfer : Stream::compute;
+    const auto each_slot = [&](auto &&f) {
+        for (int64_t slot = 0; slot < staging_slots; ++slot)
+            if ((e.slots >> slot & 1) != 0) f(slot);
+    };
+    each_slot([&](int64_t slot) {
+        b_.events->wait(event_number(moves ? EventOf::slot_used : EventOf::slot_moved, slot), stream);
+    });
+    run_entry(e);
+    each_slot([&](int64_t slot) {
+        b_.events->record(event_number(moves ? EventOf::slot_moved : EventOf::slot_used, slot), stream);
+    });
+}
+
+void Runner::end() {
+    // Other blocks use the memory of shared slots next, and know nothing of our transfers.
+    for (int64_t slot = 0; b_.shared != nullptr && slot < staging_slots; ++slot)
+        b_.events->wait(event_number(EventOf::slot_moved, slot), Stream::compute);
+}
+
+void Runner::run_entry(const PlanEntry &e) {
     switch (e.kind) {
     case PlanEntry::Kind::copy_input: {
         const int64_t bytes = input_of(e).bytes(b_.state.extent());
@@ -236,7 +271,7 @@ void Runner::transfer(const PlanEntry &e, bool to_host) {
         char *device = address(e.staging) + place.offset, *host = b_.host + e.host + place.offset;
         touch(device, rounded(static_cast<int64_t>(bytes)));
         observed(e, to_host ? "to_host" : "from_host", v, static_cast<int64_t>(bytes), [&] {
-            to_host ? engine_.device->copy(host, device, bytes) : engine_.device->copy(device, host, bytes);
+            engine_.device->transfer(Stream::transfer, to_host ? host : device, to_host ? device : host, bytes);
         });
         if (to_host) counts_.host_bytes += static_cast<uint64_t>(bytes_of(e, v));
     };

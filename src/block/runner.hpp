@@ -22,9 +22,10 @@ struct Counts {
 // What the places of a plan are bound to while one forward or backward runs, and all else that it works on.
 struct RunBindings {
     char *arena = nullptr;
-    int64_t stack = 0;        // offset of the tape's stack in the arena
-    char *shared = nullptr;   // where slots and slab lie, when not in the arena
-    char *host = nullptr;     // the tape's host storage
+    int64_t stack = 0;       // offset of the tape's stack in the arena
+    char *shared = nullptr;  // where slots and slab lie, when not in the arena
+    char *host = nullptr;    // the tape's host storage
+    Events *events = nullptr;
     const void *x = nullptr;  // the caller's
     void *y = nullptr;
     const void *dy = nullptr;
@@ -35,17 +36,26 @@ struct RunBindings {
     const States *states = nullptr;
 };
 
+// Events of a reservation: two for each staging slot, one for each image of a call's state.
+enum class EventOf { slot_used, slot_moved, image_copied };
+int32_t event_number(EventOf what, int64_t index);
+
+char *address_of(const BlockPlan &plan, const RunBindings &bindings, const Place &place);
+
 class Runner {
 public:
     Runner(Engine &engine, const BlockPlan &plan, RunBindings &bindings, Counts &counts)
         : engine_(engine), observer_(engine.observer), plan_(plan), b_(bindings), counts_(counts),
           asked_(engine.group.size() == 1) {}
     void run(const PlanEntry &entry);
+    // After the last entry of a call.
+    void end();
 
 private:
-    char *address(const Place &place) const;
+    char *address(const Place &place) const { return address_of(plan_, b_, place); }
     char *address(const PlanEntry &entry, int32_t value) const;
     char *side(const PlanEntry &entry, BufferId buffer) const;
+    void run_entry(const PlanEntry &entry);
     void run_ops(const PlanEntry &entry);
     void transfer(const PlanEntry &entry, bool to_host);
     void count_saved(const PlanEntry &entry);

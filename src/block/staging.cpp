@@ -13,10 +13,10 @@ public:
     const void *send() const override { return buffers_.get(); }
     void *recv() const override { return buffers_.get() + piece_; }
     void copy_in(const void *host, int64_t bytes) override {
-        device_.copy(buffers_.get(), host, static_cast<size_t>(bytes));
+        device_.upload(buffers_.get(), host, static_cast<size_t>(bytes));
     }
     void copy_out(void *host, int64_t offset, int64_t bytes) const override {
-        device_.copy(host, buffers_.get() + piece_ + offset, static_cast<size_t>(bytes));
+        device_.download(host, buffers_.get() + piece_ + offset, static_cast<size_t>(bytes));
     }
 
 private:

@@ -32,7 +32,7 @@ struct Tokens {
 };
 
 // Which keys a query sees: always one interval [first, last) that holds the query itself. Per token of the sequence,
-// doc_begin and doc_end bound its packed document (both null: one document, the sequence).
+// doc_begin and doc_end, in the device's memory, bound its packed document (both null: one document, the sequence).
 struct Mask {
     mdlm_mask_type type = MDLM_MASK_NO_MASK;
     int64_t block = 0;              // of block_causal
@@ -246,6 +246,13 @@ struct DropoutBackward {
     Dropout dropout;
     const void *dy;
     void *dx;
+};
+
+// to[column, row] = from[row, column]: a matrix of pieces of memory.
+struct TransposePieces {
+    int64_t rows, columns, bytes;  // of a piece
+    const void *from;
+    void *to;
 };
 
 // m[rows, width] = act(g); g is [rows, width], or [rows, 2 width] (gate, up) for swiglu and geglu.

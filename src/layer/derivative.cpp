@@ -4,17 +4,44 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/sizes.hpp"
 #include "op/gradient_ops.hpp"
 #include "op/partial_gradients.hpp"
 
 namespace mdlm {
 namespace {
 
+// Columns of a row: `count` runs, one every `stride` columns. Sizes are any that a config may have, so nothing here
+// walks over them.
+struct Runs {
+    int64_t first = 0, run = 0, stride = 0, count = 1;
+    bool regular = true;  // false: the columns are among these
+
+    explicit Runs(const HeadColumns &c) : first(c.at.offset), run(c.d), stride(c.at.group_stride), count(c.groups) {
+        if (c.per_group > 1) {
+            regular = c.at.head_stride == c.d;
+            run = regular ? mul(c.per_group, c.d) : add(mul(c.per_group - 1, c.at.head_stride), c.d);
+        }
+        if (stride == run) run = mul(run, count), count = 1;
+        if (count == 1) stride = 0;
+    }
+    int64_t end() const { return add(add(first, mul(count - 1, stride)), run); }
+    // True where it cannot be told.
+    bool may_meet(const Runs &o) const {
+        if (!regular || !o.regular || stride != o.stride || count != o.count) return end() > o.first && o.end() > first;
+        if (count == 1) return first < o.end() && o.first < end();
+        const int64_t apart =
+            first < o.first ? (o.first - first) % stride : (stride - (first - o.first) % stride) % stride;
+        return apart < run || stride - apart < o.run;
+    }
+};
+
 // Contributions to the gradient of one buffer, as far as they have been written.
 struct Gradient {
     BufferId sum = no_buffer;         // of those that assigned, or added to, all of it
     BufferId columns_of = no_buffer;  // the buffer whose columns are being assigned one after the other,
-    std::vector<char> assigned;       // and which of them were
+    std::vector<Runs> assigned;       // which of them were,
+    int64_t columns = 0;              // and how many
 };
 
 class Writer final : public Derivative {
@@ -69,14 +96,14 @@ public:
     }
     BufferId contribute_columns(BufferId b, const HeadColumns &columns) override {
         Gradient &g = gradients_[b];
-        bool apart = true;
-        each(b, columns, [&](size_t c) { apart = apart && (g.columns_of == no_buffer || !g.assigned[c]); });
-        if (!apart) join_columns(b);
-        if (g.columns_of == no_buffer) {
-            g.columns_of = new_like(b, "gradient");
-            g.assigned.assign(static_cast<size_t>(d_.buffers[b].per_token), 0);
-        }
-        each(b, columns, [&](size_t c) { g.assigned[c] = 1; });
+        const Runs runs(columns);
+        check_within(b, columns, runs);
+        if (g.columns_of != no_buffer &&
+            std::any_of(g.assigned.begin(), g.assigned.end(), [&](const Runs &r) { return r.may_meet(runs); }))
+            join_columns(b);
+        if (g.columns_of == no_buffer) g.columns_of = new_like(b, "gradient"), g.assigned.clear(), g.columns = 0;
+        g.assigned.push_back(runs);
+        g.columns = add(g.columns, mul(mul(columns.groups, columns.per_group), columns.d));
         unwritten_.push_back(g.columns_of);
         return g.columns_of;
     }
@@ -114,10 +141,10 @@ public:
         }
         if (op.out.empty() || op.out.back() != partial_) op.out.push_back(partial_);
         to.out = static_cast<int32_t>(op.out.size() - 1);
-        to.offset = partial_elements_ * size_of(type);
-        const int64_t count = p.full[0] * p.full[1];  // it is replicated
+        to.offset = mul(partial_elements_, size_of(type));
+        const int64_t count = mul(p.full[0], p.full[1]);  // it is replicated
         parts_.push_back({param, partial_elements_, count, to.first});
-        partial_elements_ += count;
+        partial_elements_ = add(partial_elements_, count);
         return to;
     }
     const Buffer &buffer(BufferId b) const override { return d_.buffers[b]; }
@@ -147,20 +174,12 @@ private:
         return std::any_of(coming_.begin(), coming_.end(), [&](const Coming &c) { return c.of == b; });
     }
 
-    template <class F>
-    void each(BufferId b, const HeadColumns &columns, F &&f) const {
+    void check_within(BufferId b, const HeadColumns &columns, const Runs &runs) const {
         const int64_t width = d_.buffers[b].per_token;
-        for (int64_t g = 0; g < columns.groups; ++g)
-            for (int64_t i = 0; i < columns.per_group; ++i) {
-                const int64_t first = columns.at.offset + g * columns.at.group_stride + i * columns.at.head_stride;
-                if (first < 0 || first + columns.d > width || columns.at.row_stride != width)
-                    fail(MDLM_ERROR_INTERNAL,
-                         "gradient of %s: columns from %lld of rows of %lld: expected %lld of %lld",
-                         d_.buffers[b].name.c_str(), static_cast<long long>(first),
-                         static_cast<long long>(columns.at.row_stride), static_cast<long long>(columns.d),
-                         static_cast<long long>(width));
-                for (int64_t c = first; c < first + columns.d; ++c) f(static_cast<size_t>(c));
-            }
+        if (runs.first < 0 || runs.end() > width || columns.at.row_stride != width)
+            fail(MDLM_ERROR_INTERNAL, "gradient of %s: columns %lld to %lld of rows of %lld: expected rows of %lld",
+                 d_.buffers[b].name.c_str(), static_cast<long long>(runs.first), static_cast<long long>(runs.end()),
+                 static_cast<long long>(columns.at.row_stride), static_cast<long long>(width));
     }
 
     // The columns that were assigned become a contribution. Where there are others, all begin as zeros.
@@ -168,7 +187,7 @@ private:
         Gradient &g = gradients_[b];
         const BufferId buffer = std::exchange(g.columns_of, no_buffer);
         if (buffer == no_buffer) return;
-        if (std::count(g.assigned.begin(), g.assigned.end(), 0) > 0) {
+        if (g.columns != d_.buffers[b].per_token) {
             const auto first = std::find_if(d_.backward.begin(), d_.backward.end(), [&](const auto &op) {
                 return std::count(op->out.begin(), op->out.end(), buffer) > 0;
             });

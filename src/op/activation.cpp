@@ -14,6 +14,11 @@ public:
 
 protected:
     Checked elements(Extent e) const { return Checked(e.tokens) * spec_.width; }
+    KernelSize size(Extent e) const {
+        KernelSize s;
+        s.dtype = spec_.dtype, s.rows = e.tokens, s.n = spec_.width, s.activation = spec_.kind;
+        return s;
+    }
     int64_t inputs() const { return spec_.gated() ? 2 : 1; }
     ActivationSpec spec_;
 };
@@ -24,9 +29,10 @@ public:
     using ActivationOpBase::ActivationOpBase;
     const char *name() const override { return "activation_backward"; }
     void run(const Call &c) const override {
-        c.device.activation_backward(
-            {spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[1], c.in[0], c.out[0]});
+        c.device.run(ActivationBackward{spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[1], c.in[0],
+                                        c.out[0]});
     }
+    void kernels(Extent e, const UseKernel &use) const override { use(Kernel::activation_backward, size(e)); }
     Cost cost(Extent e) const override {
         return {12 * elements(e), (2 * inputs() + 1) * elements(e) * size_of(spec_.dtype)};
     }
@@ -38,8 +44,9 @@ public:
     using ActivationOpBase::ActivationOpBase;
     const char *name() const override { return "activation"; }
     void run(const Call &c) const override {
-        c.device.activation_forward({spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[0], c.out[0]});
+        c.device.run(ActivationForward{spec_.dtype, spec_.kind, c.state.tokens.rows(), spec_.width, c.in[0], c.out[0]});
     }
+    void kernels(Extent e, const UseKernel &use) const override { use(Kernel::activation_forward, size(e)); }
     Cost cost(Extent e) const override {
         return {8 * elements(e), (inputs() + 1) * elements(e) * size_of(spec_.dtype)};
     }

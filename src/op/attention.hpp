@@ -13,8 +13,9 @@ struct AttentionSpec {
     HeadLayout q, k, v;  // in their buffers
     HeadLayout context;
     Attention shape(const RunState &state) const;
-    KernelSize size(Extent e) const;
-    Mask mask;  // the config's, for the cost; what runs is masked as the batch says
+    // One of the attention kernels, under every mask that a batch may ask for.
+    void uses(Kernel kernel, Extent e, const UseKernel &use) const;
+    Mask mask;  // the config's; what runs has its window and blocks, and the type that the batch says
     HeadColumns q_columns() const { return {q, groups, heads / groups, d}; }
     HeadColumns k_columns() const { return {k, groups, 1, d}; }
     HeadColumns v_columns() const { return {v, groups, 1, d}; }

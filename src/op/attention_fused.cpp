@@ -15,10 +15,15 @@ Attention AttentionSpec::shape(const RunState &state) const {
     return a;
 }
 
-KernelSize AttentionSpec::size(Extent e) const {
-    KernelSize s{};
+void AttentionSpec::uses(Kernel kernel, Extent e, const UseKernel &use) const {
+    KernelSize s;
     s.dtype = dtype, s.rows = e.tokens, s.seq = e.seq, s.heads = heads, s.groups = groups, s.d = d;
-    return s;
+    s.window = mask.left >= 0 || mask.right >= 0;
+    for (const mdlm_mask_type type : {MDLM_MASK_NO_MASK, MDLM_MASK_CAUSAL, MDLM_MASK_BLOCK_CAUSAL}) {
+        if (type == MDLM_MASK_BLOCK_CAUSAL && mask.block < 1) continue;
+        s.mask = type;
+        with_dropout(use, kernel, s, dropout);
+    }
 }
 
 Checked AttentionSpec::flops(Extent e) const { return 2 * Checked(e.seq) * e.tokens * (Checked(heads) * d); }
@@ -68,15 +73,13 @@ public:
         if (dk >= 0) a.dk = spec_.k.at(c.out[dk], t);
         if (dv >= 0) a.dv = spec_.v.at(c.out[dv], t);
         a.workspace = c.workspace;
-        c.device.attention_backward(a);
+        c.device.run(a);
     }
     // Four products; the fifth, which rebuilds the scores, is the kernel's own replay and not counted.
     Cost cost(Extent e) const override {
         return {4 * spec_.flops(e), 2 * qkvo_bytes(spec_, e), Work::attention, 5 * spec_.visible_flops(e)};
     }
-    int64_t workspace(const Traits &t, Extent e) const override {
-        return t.workspace(Kernel::attention_backward, spec_.size(e));
-    }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attention_backward, e, use); }
     int32_t dq = -1, dk = -1, dv = -1;  // indices of outputs; -1: not wanted
 
 private:
@@ -96,14 +99,12 @@ public:
         const SoftmaxStatistics kept(spec_, c.state.extent(), c.out[1]);
         a.row_max = kept.row_max, a.inverse_sum = kept.inverse_sum;
         a.workspace = c.workspace;
-        c.device.attention_forward(a);
+        c.device.run(a);
     }
     Cost cost(Extent e) const override {
         return {2 * spec_.flops(e), qkvo_bytes(spec_, e), Work::attention, 2 * spec_.visible_flops(e)};
     }
-    int64_t workspace(const Traits &t, Extent e) const override {
-        return t.workspace(Kernel::attention_forward, spec_.size(e));
-    }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attention_forward, e, use); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
         if (dy == no_buffer || !(d.wants(in[0]) || d.wants(in[1]) || d.wants(in[2]))) return;

@@ -31,14 +31,12 @@ public:
     const char *name() const override { return "attention_scores_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
-        c.device.attn_scores_backward({spec_.shape(c.state), c.in[0], spec_.q.at(c.in[1], t), spec_.k.at(c.in[2], t),
-                                       dq >= 0 ? spec_.q.at(c.out[dq], t) : Heads{},
-                                       dk >= 0 ? spec_.k.at(c.out[dk], t) : Heads{}, c.workspace});
+        c.device.run(AttnScoresBackward{spec_.shape(c.state), c.in[0], spec_.q.at(c.in[1], t), spec_.k.at(c.in[2], t),
+                                        dq >= 0 ? spec_.q.at(c.out[dq], t) : Heads{},
+                                        dk >= 0 ? spec_.k.at(c.out[dk], t) : Heads{}, c.workspace});
     }
     Cost cost(Extent e) const override { return products(e, 2, pair_bytes(e) + 4 * head_bytes(e)); }
-    int64_t workspace(const Traits &t, Extent e) const override {
-        return t.workspace(Kernel::attn_scores_backward, spec_.size(e));
-    }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attn_scores_backward, e, use); }
     int32_t dq = -1, dk = -1;  // indices of outputs; -1: not wanted
 };
 
@@ -48,8 +46,9 @@ public:
     using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_softmax_backward"; }
     void run(const Call &c) const override {
-        c.device.attn_softmax_backward({spec_.shape(c.state), c.in[1], c.in[0], c.out[0]});
+        c.device.run(AttnSoftmaxBackward{spec_.shape(c.state), c.in[1], c.in[0], c.out[0]});
     }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attn_softmax_backward, e, use); }
     Cost cost(Extent e) const override { return {4 * pairs(e), 3 * pair_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
 };
@@ -61,14 +60,12 @@ public:
     const char *name() const override { return "attention_context_backward"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
-        c.device.attn_context_backward({spec_.shape(c.state), c.in[1], spec_.v.at(c.in[2], t),
-                                        spec_.context.at(c.in[0], t), dp >= 0 ? c.out[dp] : nullptr,
-                                        dv >= 0 ? spec_.v.at(c.out[dv], t) : Heads{}, c.workspace});
+        c.device.run(AttnContextBackward{spec_.shape(c.state), c.in[1], spec_.v.at(c.in[2], t),
+                                         spec_.context.at(c.in[0], t), dp >= 0 ? c.out[dp] : nullptr,
+                                         dv >= 0 ? spec_.v.at(c.out[dv], t) : Heads{}, c.workspace});
     }
     Cost cost(Extent e) const override { return products(e, 2, 2 * pair_bytes(e) + 3 * head_bytes(e)); }
-    int64_t workspace(const Traits &t, Extent e) const override {
-        return t.workspace(Kernel::attn_context_backward, spec_.size(e));
-    }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attn_context_backward, e, use); }
     int32_t dp = -1, dv = -1;  // indices of outputs; -1: not wanted
 };
 
@@ -78,8 +75,9 @@ public:
     const char *name() const override { return "attention_scores"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
-        c.device.attn_scores({spec_.shape(c.state), spec_.q.at(c.in[0], t), spec_.k.at(c.in[1], t), c.out[0]});
+        c.device.run(AttnScores{spec_.shape(c.state), spec_.q.at(c.in[0], t), spec_.k.at(c.in[1], t), c.out[0]});
     }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attn_scores, e, use); }
     Cost cost(Extent e) const override { return products(e, 1, pair_bytes(e) + 2 * head_bytes(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
@@ -96,7 +94,8 @@ class AttentionSoftmaxOp final : public UnfusedAttentionOpBase {
 public:
     using UnfusedAttentionOpBase::UnfusedAttentionOpBase;
     const char *name() const override { return "attention_softmax"; }
-    void run(const Call &c) const override { c.device.attn_softmax({spec_.shape(c.state), c.in[0], c.out[0]}); }
+    void run(const Call &c) const override { c.device.run(AttnSoftmax{spec_.shape(c.state), c.in[0], c.out[0]}); }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attn_softmax, e, use); }
     Cost cost(Extent e) const override { return {5 * pairs(e), 2 * pair_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
     void differentiate(Derivative &d) const override {
@@ -115,8 +114,9 @@ public:
     const char *name() const override { return "attention_context"; }
     void run(const Call &c) const override {
         const DType t = spec_.dtype;
-        c.device.attn_context({spec_.shape(c.state), c.in[0], spec_.v.at(c.in[1], t), spec_.context.at(c.out[0], t)});
+        c.device.run(AttnContext{spec_.shape(c.state), c.in[0], spec_.v.at(c.in[1], t), spec_.context.at(c.out[0], t)});
     }
+    void kernels(Extent e, const UseKernel &use) const override { spec_.uses(Kernel::attn_context, e, use); }
     Cost cost(Extent e) const override { return products(e, 1, pair_bytes(e) + 2 * head_bytes(e)); }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);

@@ -13,6 +13,11 @@ public:
 
 protected:
     Checked elements(Extent e) const { return Checked(ceil_div(e.tokens, spec_.split)) * spec_.width; }
+    KernelSize size(Extent e, bool bias) const {
+        KernelSize s;
+        s.dtype = spec_.dtype, s.rows = ceil_div(e.tokens, spec_.split), s.n = spec_.width, s.bias = bias;
+        return s;
+    }
     BiasDropoutAddSpec spec_;
 };
 
@@ -21,8 +26,11 @@ public:
     using BiasDropoutAddOpBase::BiasDropoutAddOpBase;
     const char *name() const override { return "dropout_backward"; }
     void run(const Call &c) const override {
-        c.device.dropout_backward({spec_.dtype, c.state.part(spec_.split), spec_.width,
-                                   c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.out[0]});
+        c.device.run(DropoutBackward{spec_.dtype, c.state.part(spec_.split), spec_.width,
+                                     c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.out[0]});
+    }
+    void kernels(Extent e, const UseKernel &use) const override {
+        with_dropout(use, Kernel::dropout_backward, size(e, false), spec_.dropout);
     }
     Cost cost(Extent e) const override { return {elements(e), 2 * elements(e) * size_of(spec_.dtype)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
@@ -33,9 +41,12 @@ public:
     using BiasDropoutAddOpBase::BiasDropoutAddOpBase;
     const char *name() const override { return "bias_dropout_add"; }
     void run(const Call &c) const override {
-        c.device.bias_dropout_add({spec_.dtype, c.state.part(spec_.split), spec_.width,
-                                   c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.param(spec_.bias), c.in[1],
-                                   c.out[0]});
+        c.device.run(BiasDropoutAdd{spec_.dtype, c.state.part(spec_.split), spec_.width,
+                                    c.state.dropout(spec_.dropout, spec_.site), c.in[0], c.param(spec_.bias), c.in[1],
+                                    c.out[0]});
+    }
+    void kernels(Extent e, const UseKernel &use) const override {
+        with_dropout(use, Kernel::bias_dropout_add, size(e, spec_.bias != no_param), spec_.dropout);
     }
     Cost cost(Extent e) const override { return {3 * elements(e), 3 * elements(e) * size_of(spec_.dtype)}; }
     std::vector<int32_t> in_place() const override { return {0, 1}; }

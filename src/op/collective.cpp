@@ -46,8 +46,11 @@ public:
     std::vector<int32_t> in_place() const override {
         return reduces_all() ? std::vector<int32_t>{0} : std::vector<int32_t>{};
     }
-    int64_t workspace(const Traits &, Extent e) const override {
+    int64_t scratch(Extent e) const override {
         return batch_first_ && !reduces_all() ? mul(part_.bytes(e), part_.split) : 0;
+    }
+    void kernels(Extent e, const UseKernel &use) const override {
+        if (scratch(e) > 0) use(Kernel::transpose_pieces, {});
     }
     void differentiate(Derivative &d) const override {
         const BufferId dy = d.gradient(out[0]);
@@ -63,13 +66,8 @@ private:
 
     // Between [rank, sequence, part of it] and [sequence, rank, part of it].
     void move(const Call &c, const void *from, void *to, int64_t bytes, bool by_rank) const {
-        const int64_t batch = c.state.tokens.batch, ranks = part_.split, piece = bytes / batch;
-        for (int64_t b = 0; b < batch; ++b)
-            for (int64_t r = 0; r < ranks; ++r) {
-                const int64_t ranked = (r * batch + b) * piece, plain = (b * ranks + r) * piece;
-                c.device.copy(static_cast<char *>(to) + (by_rank ? plain : ranked),
-                              static_cast<const char *>(from) + (by_rank ? ranked : plain), static_cast<size_t>(piece));
-            }
+        const int64_t batch = c.state.tokens.batch, ranks = part_.split;
+        c.device.run(TransposePieces{by_rank ? ranks : batch, by_rank ? batch : ranks, bytes / batch, from, to});
     }
 
     Collective kind_;

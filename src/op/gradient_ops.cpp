@@ -26,7 +26,12 @@ public:
         a.tokens = c.state.part(buffer_.split);
         a.width = elements(c.state.extent()) / a.tokens.rows();
         a.x = c.in[1], a.residual = c.in[0], a.y = c.out[0];
-        c.device.bias_dropout_add(a);
+        c.device.run(a);
+    }
+    void kernels(Extent e, const UseKernel &use) const override {
+        KernelSize s;
+        s.dtype = buffer_.dtype, s.rows = ceil_div(e.tokens, buffer_.split), s.n = elements(e) / s.rows;
+        use(Kernel::bias_dropout_add, s);
     }
     Cost cost(Extent e) const override { return {elements(e), 3 * Checked(bytes(e))}; }
     std::vector<int32_t> in_place() const override { return {0, 1}; }

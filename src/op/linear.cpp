@@ -16,21 +16,11 @@ public:
         const int64_t flops = 2 * m * spec_.n * spec_.k;
         return {flops, values * size_of(spec_.dtype), Work::linear, flops, spec_.n, spec_.k};
     }
-    int64_t workspace(const Traits &t, Extent e) const override { return t.workspace(kernel(), size(e)); }
-    // A gradient is assigned or added to, as the caller of backward says, so both kernels are made ready.
-    void prepare(Device &device, Extent e) const override {
-        KernelSize s = size(e);
-        device.prepare(kernel(), s);
-        if (kernel() != Kernel::linear_wgrad) return;
-        s.accumulate = !s.accumulate;
-        device.prepare(kernel(), s);
-    }
 
 protected:
-    virtual Kernel kernel() const = 0;
     KernelSize size(Extent e) const {
-        KernelSize s{};
-        s.dtype = spec_.dtype, s.rows = e.tokens, s.n = spec_.n, s.k = spec_.k, s.bias = spec_.bias != no_param;
+        KernelSize s;
+        s.dtype = spec_.dtype, s.rows = e.tokens, s.n = spec_.n, s.k = spec_.k;
         return s;
     }
     LinearSpec spec_;
@@ -41,12 +31,10 @@ public:
     using LinearOpBase::LinearOpBase;
     const char *name() const override { return "linear_dgrad"; }
     void run(const Call &c) const override {
-        c.device.linear_dgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
-                               c.out[0], c.workspace});
+        c.device.run(LinearDgrad{spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
+                                 c.out[0], c.workspace});
     }
-
-protected:
-    Kernel kernel() const override { return Kernel::linear_dgrad; }
+    void kernels(Extent e, const UseKernel &use) const override { use(Kernel::linear_dgrad, size(e)); }
 };
 
 class LinearWgradOp final : public LinearOpBase {
@@ -61,13 +49,11 @@ public:
         return c;
     }
     void run(const Call &c) const override {
-        c.device.linear_wgrad({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1], sink.at(c),
-                               sink.accumulate(c), c.workspace});
+        c.device.run(LinearWgrad{spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.in[1], sink.at(c),
+                                 sink.accumulate(c), c.workspace});
     }
+    void kernels(Extent e, const UseKernel &use) const override { both_ways(use, Kernel::linear_wgrad, size(e)); }
     GradSink sink;
-
-protected:
-    Kernel kernel() const override { return Kernel::linear_wgrad; }
 };
 
 class BiasGradOp final : public Op {
@@ -75,16 +61,16 @@ public:
     BiasGradOp(DType dtype, int64_t width, int64_t split) : dtype_(dtype), width_(width), split_(split) {}
     const char *name() const override { return "bias_grad"; }
     void run(const Call &c) const override {
-        c.device.bias_grad(
-            {dtype_, rows(c.state.extent()), width_, c.in[0], sink.at(c), sink.accumulate(c), c.workspace});
+        c.device.run(
+            BiasGrad{dtype_, rows(c.state.extent()), width_, c.in[0], sink.at(c), sink.accumulate(c), c.workspace});
     }
     Cost cost(Extent e) const override {
         return {Checked(rows(e)) * width_, Checked(rows(e)) * width_ * size_of(dtype_)};
     }
-    int64_t workspace(const Traits &t, Extent e) const override {
-        KernelSize s{};
+    void kernels(Extent e, const UseKernel &use) const override {
+        KernelSize s;
         s.dtype = dtype_, s.rows = rows(e), s.n = width_;
-        return t.workspace(Kernel::bias_grad, s);
+        both_ways(use, Kernel::bias_grad, s);
     }
     GradSink sink;
 
@@ -99,8 +85,13 @@ public:
     using LinearOpBase::LinearOpBase;
     const char *name() const override { return "linear"; }
     void run(const Call &c) const override {
-        c.device.linear_forward({spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
-                                 c.param(spec_.bias), c.out[0], c.workspace});
+        c.device.run(LinearForward{spec_.dtype, c.state.tokens.rows(), spec_.n, spec_.k, c.in[0], c.param(spec_.weight),
+                                   c.param(spec_.bias), c.out[0], c.workspace});
+    }
+    void kernels(Extent e, const UseKernel &use) const override {
+        KernelSize s = size(e);
+        s.bias = spec_.bias != no_param;
+        use(Kernel::linear_forward, s);
     }
     // Parameter gradients come first: the input's last reader is then behind when its gradient is born.
     void differentiate(Derivative &d) const override {
@@ -126,9 +117,6 @@ public:
         d.emit(std::move(op));
         d.emit(make_collective(Collective::all_reduce, d.buffer(in[0]), part, d.contribute(in[0]).to));
     }
-
-protected:
-    Kernel kernel() const override { return Kernel::linear_forward; }
 };
 
 }  // namespace

@@ -14,6 +14,11 @@ public:
 
 protected:
     int64_t rows(Extent e) const { return ceil_div(e.tokens, spec_.split); }
+    KernelSize size(Extent e) const {
+        KernelSize s;
+        s.dtype = spec_.dtype, s.rows = rows(e), s.n = spec_.width, s.bias = spec_.bias != no_param;
+        return s;
+    }
     // Statistics of the rows of this batch stand behind each other, so the mean's place depends on the batch.
     void *mean(void *stats, Extent e) const {
         return spec_.rms ? nullptr : static_cast<char *>(stats) + rows(e) * size_of(wide(spec_.dtype));
@@ -42,16 +47,16 @@ public:
         a.dweight = weight.at(c), a.dbias = bias.at(c);
         a.accumulate = accumulate(c, {&weight, &bias});
         a.workspace = c.workspace;
-        c.device.norm_backward(a);
+        c.device.run(a);
     }
     Cost cost(Extent e) const override { return {12 * elements(e), passes_bytes(e, 2 + dx_ + add_) + stats_bytes(e)}; }
     std::vector<int32_t> in_place() const override {
         return add_ ? std::vector<int32_t>{0, 3} : std::vector<int32_t>{0};
     }
-    int64_t workspace(const Traits &t, Extent e) const override {
-        KernelSize size{};
-        size.dtype = spec_.dtype, size.rows = rows(e), size.n = spec_.width, size.bias = spec_.bias != no_param;
-        return t.workspace(Kernel::norm_backward, size);
+    void kernels(Extent e, const UseKernel &use) const override {
+        KernelSize s = size(e);
+        s.dx = dx_;
+        both_ways(use, Kernel::norm_backward, s);
     }
     GradSink weight, bias;  // of one kind: both straight, or both partial
 
@@ -71,8 +76,9 @@ public:
         a.rms = spec_.rms, a.zero_centered = spec_.zero_centered, a.epsilon = spec_.epsilon;
         a.x = c.in[0], a.weight = c.param(spec_.weight), a.bias = c.param(spec_.bias);
         a.y = c.out[0], a.rstd = c.out[1], a.mean = mean(c.out[1], e);
-        c.device.norm_forward(a);
+        c.device.run(a);
     }
+    void kernels(Extent e, const UseKernel &use) const override { use(Kernel::norm_forward, size(e)); }
     Cost cost(Extent e) const override { return {5 * elements(e), passes_bytes(e, 2) + stats_bytes(e)}; }
     std::vector<int32_t> in_place() const override { return {0}; }
     void differentiate(Derivative &d) const override {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op/op.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/sizes.hpp"
@@ -29,15 +30,34 @@ bool accumulate(const Call &c, std::initializer_list<const GradSink *> sinks) {
     return any;
 }
 
+void both_ways(const UseKernel &use, Kernel kernel, KernelSize size) {
+    for (const bool accumulate : {false, true}) size.accumulate = accumulate, use(kernel, size);
+}
+
+void with_dropout(const UseKernel &use, Kernel kernel, KernelSize size, double probability) {
+    use(kernel, size);
+    if (probability != 0.0) size.dropout = true, use(kernel, size);
+}
+
+int64_t Op::workspace(const Traits &traits, Extent extent) const {
+    int64_t most = scratch(extent);
+    kernels(extent,
+            [&](Kernel kernel, const KernelSize &size) { most = std::max(most, traits.workspace(kernel, size)); });
+    return most;
+}
+
+void Op::prepare(Device &device, Extent extent) const {
+    kernels(extent, [&](Kernel kernel, const KernelSize &size) { device.prepare(kernel, size); });
+}
+
 Dropout RunState::dropout(double probability, Site site) const {
     Dropout d;
     if (!training || probability == 0.0) return d;
     d.on = true;
     d.threshold = static_cast<uint32_t>(std::min(probability * 4294967296.0, 4294967295.0));
     d.scale = static_cast<float>(1.0 / (1.0 - probability));
-    d.seed = seed;
-    d.step = step;
-    d.where = Dropout::place(layer, site, micro_batch);
+    d.where = Dropout::place(layer, site);
+    d.draw = draw;
     return d;
 }
 

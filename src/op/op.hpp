@@ -3,6 +3,7 @@
 // a device. Ops know nothing of policies, plans or addresses.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -67,10 +68,9 @@ struct RunState {
     Tokens tokens;
     Mask mask;
     bool training = false;
-    uint64_t seed = 0;
-    uint32_t step = 0, micro_batch = 0;
-    uint32_t layer = 0;  // in the whole model
-    int64_t rank = 0;    // of the tensor-parallel group
+    const DrawState *draw = nullptr;  // it and the mask's documents are in the device's memory
+    uint32_t layer = 0;               // in the whole model
+    int64_t rank = 0;                 // of the tensor-parallel group
     const void *cos = nullptr, *sin = nullptr;
     const void *const *params = nullptr;  // of this layer, by ParamId
     void *const *grads = nullptr;
@@ -116,6 +116,13 @@ bool accumulate(const Call &c, std::initializer_list<const GradSink *> sinks);
 
 class Derivative;
 
+// Told of every kernel that an op may launch, at its sizes.
+using UseKernel = std::function<void(Kernel, const KernelSize &)>;
+// The ways in which one may run at a shape: a gradient assigned or added to, as the caller of backward says; dropout in
+// training only.
+void both_ways(const UseKernel &use, Kernel kernel, KernelSize size);
+void with_dropout(const UseKernel &use, Kernel kernel, KernelSize size, double probability);
+
 class Op {
 public:
     virtual ~Op() = default;
@@ -127,8 +134,14 @@ public:
     virtual void differentiate(Derivative &) const {}
     // Index of an input over which output 0 may be written, in order of preference.
     virtual std::vector<int32_t> in_place() const { return {}; }
-    virtual int64_t workspace(const Traits &, Extent) const { return 0; }
-    virtual void prepare(Device &, Extent) const {}
+    // Every kernel that run launches at this extent, at the very sizes, in every way in which it may.
+    virtual void kernels(Extent, const UseKernel &) const {}
+    // Bytes of call.workspace that run itself uses, beside the kernels; it grows with the extent.
+    virtual int64_t scratch(Extent) const { return 0; }
+
+    // What follows from the two: the bytes of call.workspace, and everything ready to run.
+    int64_t workspace(const Traits &traits, Extent extent) const;
+    void prepare(Device &device, Extent extent) const;
 
     std::vector<BufferId> in, out;
     std::vector<ParamId> params;  // that it reads

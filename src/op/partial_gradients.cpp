@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op/partial_gradients.hpp"
 
-#include <algorithm>
-
 #include "base/sizes.hpp"
 #include "op/collective.hpp"
 
@@ -16,19 +14,17 @@ public:
     const char *name() const override { return "add_gradients"; }
     void run(const Call &c) const override {
         for (const PartialGradient &p : parts_)
-            c.device.bias_grad({buffer_.dtype, 1, p.count,
-                                static_cast<const char *>(c.in[0]) + p.offset * size_of(buffer_.dtype), c.grad(p.param),
-                                c.state.accumulate || !p.first, c.workspace});
+            c.device.run(BiasGrad{buffer_.dtype, 1, p.count,
+                                  static_cast<const char *>(c.in[0]) + p.offset * size_of(buffer_.dtype),
+                                  c.grad(p.param), c.state.accumulate || !p.first, c.workspace});
     }
     Cost cost(Extent) const override { return {buffer_.fixed, 3 * Checked(buffer_.fixed) * size_of(buffer_.dtype)}; }
-    int64_t workspace(const Traits &t, Extent) const override {
-        int64_t most = 0;
+    void kernels(Extent, const UseKernel &use) const override {
         for (const PartialGradient &p : parts_) {
-            KernelSize s{};
+            KernelSize s;
             s.dtype = buffer_.dtype, s.rows = 1, s.n = p.count;
-            most = std::max(most, t.workspace(Kernel::bias_grad, s));
+            both_ways(use, Kernel::bias_grad, s);
         }
-        return most;
     }
 
 private:

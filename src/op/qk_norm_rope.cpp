@@ -33,6 +33,12 @@ protected:
         }
         return a;
     }
+    KernelSize size(Extent e) const {
+        KernelSize s;
+        s.dtype = spec_.dtype, s.rows = e.tokens, s.heads = spec_.heads, s.groups = spec_.groups, s.d = spec_.d;
+        s.k = spec_.rotary_dim;
+        return s;
+    }
     Checked stats_bytes(Extent e) const {
         return Checked(spec_.norm ? e.tokens : 0) * spec_.stats_per_token() * size_of(wide(spec_.dtype));
     }
@@ -53,16 +59,14 @@ public:
         a.dq_weight = q_weight.at(c), a.dq_bias = q_bias.at(c), a.dk_weight = k_weight.at(c), a.dk_bias = k_bias.at(c);
         a.accumulate = accumulate(c, {&q_weight, &q_bias, &k_weight, &k_bias});
         a.workspace = c.workspace;
-        c.device.qk_norm_rope_backward(a);
+        c.device.run(a);
     }
     Cost cost(Extent e) const override {
         return {(spec_.norm ? 18 : 6) * elements(e),
                 (spec_.norm ? 3 : 2) * elements(e) * size_of(spec_.dtype) + stats_bytes(e)};
     }
-    int64_t workspace(const Traits &t, Extent e) const override {
-        KernelSize s{};
-        s.dtype = spec_.dtype, s.rows = e.tokens, s.heads = spec_.heads, s.groups = spec_.groups, s.d = spec_.d;
-        return t.workspace(Kernel::qk_norm_rope_backward, s);
+    void kernels(Extent e, const UseKernel &use) const override {
+        both_ways(use, Kernel::qk_norm_rope_backward, size(e));
     }
     bool dx = false;
     GradSink q_weight, q_bias, k_weight, k_bias;  // of one kind: all straight, or all partial
@@ -75,8 +79,9 @@ public:
     void run(const Call &c) const override {
         QkNormRope a = arguments(c, c.in[0], spec_.norm ? c.out[1] : nullptr);
         a.q_out = spec_.q_out.at(c.out[0], spec_.dtype), a.k_out = spec_.k_out.at(c.out[0], spec_.dtype);
-        c.device.qk_norm_rope(a);
+        c.device.run(a);
     }
+    void kernels(Extent e, const UseKernel &use) const override { use(Kernel::qk_norm_rope, size(e)); }
     Cost cost(Extent e) const override {
         return {(spec_.norm ? 11 : 6) * elements(e), 2 * elements(e) * size_of(spec_.dtype) + stats_bytes(e)};
     }

@@ -25,6 +25,10 @@ void check_boundaries(const BlockPlanInput &in) {
 
 }  // namespace
 
+int64_t call_state_bytes(int64_t seq) {
+    return rounded(add(int64_t{sizeof(DrawState)}, mul(2 * int64_t{sizeof(int32_t)}, seq)));
+}
+
 int64_t input_bytes(const BlockPlanInput &in, int64_t item) {
     const Program &program = in.chain.of(item);
     return rounded(program.buffers[program.input].bytes(in.bound));
@@ -58,6 +62,7 @@ BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Chain c
     in.in_flight = shape.in_flight, in.group_size = config.tensor_model_parallel_size;
     in.evaluate_in_flight = shape.evaluate_in_flight != 0, in.input_requires_grad = shape.input_requires_grad != 0;
     in.borrow_input = shape.input_storage == MDLM_INPUT_BORROW, in.share_scratch = shape.share_scratch != 0;
+    if (traits.asynchronous) in.call_state_bytes = call_state_bytes(shape.max_documents > 0 ? shape.seq_length : 0);
     return in;
 }
 

@@ -48,8 +48,10 @@ struct PlanEntry {
     const Schedule *schedule = nullptr;
     const Layout *layout = nullptr;
     Place frame, kept, slab, x, y, dy, dx, staging;
-    int64_t host = 0;  // offset of the item in the tape's host storage
+    int64_t host = 0;    // offset of the item in the tape's host storage
+    uint32_t slots = 0;  // staging slots in which it reads or writes, as bits
 };
+inline constexpr int64_t staging_slots = 2;
 
 // What one item of a plan needs and does, at the reserved shape.
 struct ItemUsage {
@@ -68,7 +70,8 @@ struct BlockPlanInput {
     Extent bound;
     int64_t in_flight = 1, group_size = 1;
     bool evaluate_in_flight = false, input_requires_grad = true, borrow_input = false;
-    bool share_scratch = false;  // fixed and slab lie in memory that other blocks use too
+    int64_t call_state_bytes = 0;  // what the device has of each call in its own memory
+    bool share_scratch = false;    // fixed and slab lie in memory that other blocks use too
     // Where the slab begins for what runs with a frame: right above it, since no other tape's stack and no border of
     // memory lies between. Else above all stacks.
     bool slab_on_frame() const { return in_flight == 1 && !share_scratch; }
@@ -79,6 +82,9 @@ struct BlockPlanInput {
 BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Chain chain, Policies policies,
                           std::vector<std::vector<char>> trains, const Traits &traits);
 
+// What kernels read of one call where they run: how it draws (DrawState), and the bounds of the documents of a
+// sequence, if there are any (seq 0: none).
+int64_t call_state_bytes(int64_t seq);
 // A layer boundary, and the share of it that a rank keeps where it is sharded, as they are allocated.
 int64_t input_bytes(const BlockPlanInput &in, int64_t item);
 int64_t share_bytes(const BlockPlanInput &in, int64_t item);
@@ -93,6 +99,8 @@ struct BlockPlan {
     int64_t fixed_bytes = 0;
     int64_t stack_bytes = 0;  // of one tape
     int64_t slab_origin = 0;  // Place::slab counts from here, above all stacks; below it offsets are negative
+    // Where the state of a call stands: of a forward with a tape at the start of its stack.
+    Place call_state{Place::Kind::stack, 0}, evaluation_state;
     // Most bytes above the frames of what is saved: the highest slab of any entry, with the inner frames below it in a
     // unit's replay. So fixed_bytes + scratch_bytes <= peak_bytes <= fixed_bytes + in_flight * stack_bytes +
     // scratch_bytes.

@@ -54,7 +54,7 @@ private:
         e.kept = {PK::stack, i.kept};
         e.slab = {PK::slab, u.slab};
         e.host = u.host;
-        if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % 2};
+        if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % staging_slots};
         return e;
     }
     // Of the unit's input, and of what else is staged.
@@ -152,12 +152,12 @@ private:
         // Scratch is above what all tapes keep, or, when none is in flight, where their stacks are (unless those are
         // apart from it).
         const bool above = in_.evaluate_in_flight || in_.share_scratch;
-        const int64_t slab = above ? 0 : -mul(in_.in_flight, p_.stack_bytes);
+        p_.evaluation_state = {PK::slab, above ? 0 : -mul(in_.in_flight, p_.stack_bytes)};
         Place x{PK::caller, 0};
         for (int64_t i = 0; i < items(); ++i) {
             PlanEntry e = entry(EK::forward, i, passing(i), nullptr);
             e.layout = p_.layout(e.schedule, {});
-            e.slab = {PK::slab, slab};
+            e.slab = {PK::slab, add(p_.evaluation_state.offset, in_.call_state_bytes)};
             e.x = x;
             e.y = last(i) ? Place{PK::caller, 0}
                           : slot_after(PK::x_slot, x, e.schedule->forward, e.schedule->x, e.schedule->y);
@@ -181,14 +181,16 @@ private:
         for (const UnitPlan &u : units_)
             if (u.storage == Storage::shard) slot = std::max(slot, mul(share_bytes(in_, u.unit.first), in_.group_size));
         const int64_t dx_begin = mul(x_slots, slot), staging_begin = add(dx_begin, mul(dx_slots, slot));
-        p_.fixed_bytes = add(staging_begin, mul(std::min<int64_t>(on_host_, 2), staging_bytes_));
+        p_.fixed_bytes = add(staging_begin, mul(std::min(on_host_, staging_slots), staging_bytes_));
         for (auto *list : lists)
             for (PlanEntry &e : *list)
                 for (Place *place : {&e.frame, &e.slab, &e.x, &e.y, &e.dy, &e.dx, &e.staging}) {
                     if (place->kind == PK::x_slot) *place = {PK::fixed, place->offset * slot};
                     else if (place->kind == PK::dx_slot) *place = {PK::fixed, dx_begin + place->offset * slot};
-                    else if (place->kind == PK::staging)
+                    else if (place->kind == PK::staging) {
+                        e.slots |= uint32_t{1} << place->offset;
                         *place = {PK::fixed, staging_begin + place->offset * staging_bytes_};
+                    }
                 }
         const int64_t stacks = mul(in_.in_flight, p_.stack_bytes);
         p_.slab_origin = p_.peak_bytes = add(p_.fixed_bytes, stacks);

@@ -66,6 +66,7 @@ BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_
         }
         type_of_.push_back(at->second);
     }
+    passing_ = add(passing_, in_.call_state_bytes), states_ = mul(in_.in_flight, in_.call_state_bytes);
 }
 
 std::vector<const BudgetPlanner::PolicyOption *> BudgetPlanner::options_of(const ItemType &type,
@@ -120,7 +121,8 @@ planner::Chain BudgetPlanner::chain(const Variant &v) const {
     }
     c.layers = type_of_;
     c.in_flight = in_.in_flight, c.slab_apart = !on_frame_;
-    c.fixed_bytes = add(v.shard ? fixed_with_shares_ : fixed_, add(mul(2, v.staging), mul(in_.in_flight, kept_)));
+    const int64_t tapes = add(states_, mul(in_.in_flight, kept_));
+    c.fixed_bytes = add(add(v.shard ? fixed_with_shares_ : fixed_, tapes), mul(staging_slots, v.staging));
     if (in_.evaluate_in_flight || in_.share_scratch) c.loss_bytes = passing_;
     c.max_unit_depth = 1;
     c.max_unit_layers = most_unit_layers(in_.chain.in_units());
@@ -128,7 +130,8 @@ planner::Chain BudgetPlanner::chain(const Variant &v) const {
 }
 
 int64_t BudgetPlanner::floor_bytes() const {
-    return add(fixed_, in_.evaluate_in_flight || in_.share_scratch ? 0 : passing_);
+    const bool apart = in_.evaluate_in_flight || in_.share_scratch;
+    return add(fixed_, apart ? states_ : std::max(states_, passing_));
 }
 
 Policies BudgetPlanner::policies(const Variant &v, const planner::ChainPlan &plan) const {

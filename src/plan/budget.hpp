@@ -111,8 +111,9 @@ private:
     std::vector<std::shared_ptr<const Differentiated>> layers_;
     std::vector<ItemType> types_;
     std::vector<int32_t> type_of_;  // by item
-    int64_t fixed_ = 0, fixed_with_shares_ = 0, passing_ = 0;
-    int64_t kept_ = 0;  // of one tape, what no policy may replay
+    int64_t fixed_ = 0, fixed_with_shares_ = 0;
+    int64_t passing_ = 0, states_ = 0;  // of an evaluation, with its call's state; of the tapes' calls
+    int64_t kept_ = 0;                  // of one tape, what no policy may replay
 };
 
 }  // namespace mdlm

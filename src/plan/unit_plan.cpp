@@ -65,7 +65,7 @@ void lay_out_passes(BlockPlan &plan, UnitPlan &u, bool next_keeps_input) {
 UnitPlans plan_units(BlockPlan &plan) {
     UnitPlans all;
     for (const Unit &unit : plan.input.policies.units) all.units.push_back(plan_unit(plan, unit));
-    int64_t top = 0, host = 0;
+    int64_t top = plan.input.call_state_bytes, host = 0;
     for (UnitPlan &u : all.units)
         for (ItemPlan &i : u.items) {
             i.kept = top;
@@ -81,7 +81,7 @@ UnitPlans plan_units(BlockPlan &plan) {
             u.host = host;
             host = add(host, u.host_bytes);
             all.staging_bytes = std::max(all.staging_bytes, u.host_bytes);
-            if (u.x.kind == PK::staging) u.x.offset = u.ordinal % 2;
+            if (u.x.kind == PK::staging) u.x.offset = u.ordinal % staging_slots;
         }
         top = add(top, u.frame);
     }

@@ -27,8 +27,12 @@ protected:
 class PartOfSequence final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override { inner().bias_dropout_add(moved(a)); }
-    void dropout_backward(const mdlm::DropoutBackward &a) override { inner().dropout_backward(moved(a)); }
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        using namespace mdlm;
+        if (const auto *a = arguments_as<BiasDropoutAdd>(kernel, arguments)) inner().run(moved(*a));
+        else if (const auto *b = arguments_as<DropoutBackward>(kernel, arguments)) inner().run(moved(*b));
+        else inner().launch(kernel, arguments);
+    }
 
 private:
     template <class A>
@@ -43,12 +47,12 @@ private:
 class FirstHead final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void attention_forward(const mdlm::AttentionForward &a) override { inner().attention_forward(moved(a)); }
-    void attention_backward(const mdlm::AttentionBackward &a) override { inner().attention_backward(moved(a)); }
-    void attn_softmax(const mdlm::AttnSoftmax &a) override { inner().attn_softmax(moved(a)); }
-    void attn_context(const mdlm::AttnContext &a) override { inner().attn_context(moved(a)); }
-    void attn_context_backward(const mdlm::AttnContextBackward &a) override { inner().attn_context_backward(moved(a)); }
-    void attn_softmax_backward(const mdlm::AttnSoftmaxBackward &a) override { inner().attn_softmax_backward(moved(a)); }
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        mdlm::with_arguments(kernel, arguments, [&](const auto &a) {
+            if constexpr (requires { a.shape.dropout; }) inner().run(moved(a));
+            else inner().run(a);
+        });
+    }
 
 private:
     template <class A>
@@ -63,8 +67,10 @@ private:
 class BiasOnEveryRank final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override {
-        if (a.bias == nullptr) return inner().bias_dropout_add(a);
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        const auto *add = mdlm::arguments_as<mdlm::BiasDropoutAdd>(kernel, arguments);
+        if (add == nullptr || add->bias == nullptr) return inner().launch(kernel, arguments);
+        const mdlm::BiasDropoutAdd &a = *add;
         ++reached_;
         const int64_t rows = a.tokens.rows(), bytes = mdlm::size_of(a.dtype);
         std::vector<char> x(static_cast<size_t>(rows * a.width * bytes));
@@ -73,7 +79,7 @@ public:
                         mdlm::load(a.dtype, a.x, i) + (size_ - 1) * mdlm::load(a.dtype, a.bias, i % a.width));
         mdlm::BiasDropoutAdd b = a;
         b.x = x.data();
-        inner().bias_dropout_add(b);
+        inner().run(b);
     }
 };
 

@@ -40,8 +40,8 @@ public:
     }
     mdlm::Cost cost(mdlm::Extent e) const override { return inner_->cost(e); }
     std::vector<int32_t> in_place() const override { return inner_->in_place(); }
-    int64_t workspace(const mdlm::Traits &t, mdlm::Extent e) const override { return inner_->workspace(t, e); }
-    void prepare(mdlm::Device &d, mdlm::Extent e) const override { inner_->prepare(d, e); }
+    void kernels(mdlm::Extent e, const mdlm::UseKernel &use) const override { inner_->kernels(e, use); }
+    int64_t scratch(mdlm::Extent e) const override { return inner_->scratch(e); }
 
 private:
     std::unique_ptr<Op> inner_;

@@ -40,36 +40,29 @@ public:
     Replayed(std::unique_ptr<mdlm::Device> inner, Mutant &mutant, const Hooks &hooks)
         : Spoiled(std::move(inner), mutant), hooks_(hooks) {}
 
-    void attention_forward(const mdlm::AttentionForward &a) override { inner().attention_forward(of_attention(a)); }
-    void attn_scores(const mdlm::AttnScores &a) override { inner().attn_scores(of_attention(a)); }
-    void attn_softmax(const mdlm::AttnSoftmax &a) override { inner().attn_softmax(of_attention(a)); }
-    void attn_context(const mdlm::AttnContext &a) override { inner().attn_context(of_attention(a)); }
-    void qk_norm_rope(mdlm::QkNormRope const &a) override {
-        mdlm::QkNormRope b = a;
-        apply(hooks_.positions, b.mask);
-        inner().qk_norm_rope(b);
-    }
-    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override {
-        mdlm::BiasDropoutAdd b = a;
-        apply(hooks_.dropout, b.dropout);
-        inner().bias_dropout_add(b);
-    }
-    void norm_forward(const mdlm::NormForward &a) override {
-        mdlm::NormForward b = a;
-        apply(hooks_.norm, b);
-        inner().norm_forward(b);
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        mdlm::with_arguments(kernel, arguments, [&]<class A>(A b) {
+            using namespace mdlm;
+            constexpr Kernel k = kernel_of<A>;
+            if constexpr (k == Kernel::attention_forward || k == Kernel::attn_scores || k == Kernel::attn_softmax ||
+                          k == Kernel::attn_context) {
+                apply(hooks_.mask, b.shape.mask);
+                apply(hooks_.dropout, b.shape.dropout);
+            } else if constexpr (k == Kernel::qk_norm_rope) {
+                apply(hooks_.positions, b.mask);
+            } else if constexpr (k == Kernel::bias_dropout_add) {
+                apply(hooks_.dropout, b.dropout);
+            } else if constexpr (k == Kernel::norm_forward) {
+                apply(hooks_.norm, b);
+            }
+            inner().run(b);
+        });
     }
 
 private:
     template <class T>
     void apply(const std::function<bool(T &)> &hook, T &what) {
         if (m_.in_backward && hook && hook(what)) ++m_.reached;
-    }
-    template <class A>
-    A of_attention(A a) {
-        apply(hooks_.mask, a.shape.mask);
-        apply(hooks_.dropout, a.shape.dropout);
-        return a;
     }
     const Hooks &hooks_;
 };
@@ -90,27 +83,31 @@ private:
 class UnroundedEpilogue final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void linear_forward(const mdlm::LinearForward &a) override {
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        if (const auto *linear = mdlm::arguments_as<mdlm::LinearForward>(kernel, arguments)) keep_sums(*linear);
+        const auto *activation = mdlm::arguments_as<mdlm::ActivationForward>(kernel, arguments);
+        if (activation != nullptr && m_.in_backward && g_ != nullptr && activation->g == g_) unrounded(*activation);
+        else inner().launch(kernel, arguments);
+    }
+
+private:
+    void keep_sums(const mdlm::LinearForward &a) {
         g_ = nullptr;
         if (m_.in_backward && a.dtype == mdlm::DType::bf16) {
             std::vector<float> x = widened(a.x, a.m * a.k), w = widened(a.w, a.n * a.k),
                                bias = widened(a.bias, a.bias != nullptr ? a.n : 0);
             sums_.resize(static_cast<size_t>(a.m * a.n));
-            exact_->linear_forward({mdlm::DType::f32, a.m, a.n, a.k, x.data(), w.data(),
-                                    a.bias != nullptr ? bias.data() : nullptr, sums_.data(), nullptr});
+            exact_->run(mdlm::LinearForward{mdlm::DType::f32, a.m, a.n, a.k, x.data(), w.data(),
+                                            a.bias != nullptr ? bias.data() : nullptr, sums_.data(), nullptr});
             g_ = a.y;
         }
-        inner().linear_forward(a);
     }
-    void activation_forward(const mdlm::ActivationForward &a) override {
-        if (!m_.in_backward || g_ == nullptr || a.g != g_) return inner().activation_forward(a);
+    void unrounded(const mdlm::ActivationForward &a) {
         std::vector<float> m(static_cast<size_t>(a.rows * a.width));
-        exact_->activation_forward({mdlm::DType::f32, a.kind, a.rows, a.width, sums_.data(), m.data()});
+        exact_->run(mdlm::ActivationForward{mdlm::DType::f32, a.kind, a.rows, a.width, sums_.data(), m.data()});
         for (size_t i = 0; i < m.size(); ++i) mdlm::store(mdlm::DType::bf16, a.m, static_cast<int64_t>(i), m[i]);
         ++m_.reached;
     }
-
-private:
     static std::vector<float> widened(const void *from, int64_t count) {
         std::vector<float> to(static_cast<size_t>(count));
         for (int64_t i = 0; i < count; ++i)
@@ -122,44 +119,60 @@ private:
     std::vector<float> sums_;
 };
 
+// One kind of kernel is called otherwise: f(its arguments), a copy to change.
+template <class A, class F>
+bool instead(mdlm::Kernel kernel, const void *arguments, F &&f) {
+    const A *a = mdlm::arguments_as<A>(kernel, arguments);
+    if (a != nullptr) f(A(*a));
+    return a != nullptr;
+}
+
 class WeightGradientTwice final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void linear_wgrad(const mdlm::LinearWgrad &a) override {
-        inner().linear_wgrad(a);
-        mdlm::LinearWgrad again = a;
-        again.accumulate = true;
-        inner().linear_wgrad(again);
-        ++m_.reached;
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        inner().launch(kernel, arguments);
+        instead<mdlm::LinearWgrad>(kernel, arguments, [&](auto again) {
+            again.accumulate = true;
+            inner().run(again);
+            ++m_.reached;
+        });
     }
 };
 
 class BiasGradientLeftOut final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void bias_grad(const mdlm::BiasGrad &) override { ++m_.reached; }
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        if (kernel == mdlm::Kernel::bias_grad) ++m_.reached;
+        else inner().launch(kernel, arguments);
+    }
 };
 
 // As if every micro-batch were the first of its step.
 class NormGradientsNotAdded final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void norm_backward(const mdlm::NormBackward &a) override {
-        mdlm::NormBackward b = a;
-        m_.reached += a.accumulate && a.dweight != nullptr;
-        b.accumulate = false;
-        inner().norm_backward(b);
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        if (!instead<mdlm::NormBackward>(kernel, arguments, [&](auto b) {
+                m_.reached += b.accumulate && b.dweight != nullptr;
+                b.accumulate = false;
+                inner().run(b);
+            }))
+            inner().launch(kernel, arguments);
     }
 };
 
 class ResidualGradientLeftOut final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void norm_backward(const mdlm::NormBackward &a) override {
-        mdlm::NormBackward b = a;
-        m_.reached += a.add != nullptr;
-        b.add = nullptr;
-        inner().norm_backward(b);
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        if (!instead<mdlm::NormBackward>(kernel, arguments, [&](auto b) {
+                m_.reached += b.add != nullptr;
+                b.add = nullptr;
+                inner().run(b);
+            }))
+            inner().launch(kernel, arguments);
     }
 };
 

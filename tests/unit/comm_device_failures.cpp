@@ -20,26 +20,8 @@ public:
     int calls = 0, fail_at = -1;
 
     void copy(void *to, const void *from, size_t bytes) override { strike(), WrappedDevice::copy(to, from, bytes); }
-    void norm_forward(const mdlm::NormForward &a) override { strike(), WrappedDevice::norm_forward(a); }
-    void norm_backward(const mdlm::NormBackward &a) override { strike(), WrappedDevice::norm_backward(a); }
-    void linear_forward(const mdlm::LinearForward &a) override { strike(), WrappedDevice::linear_forward(a); }
-    void linear_dgrad(const mdlm::LinearDgrad &a) override { strike(), WrappedDevice::linear_dgrad(a); }
-    void linear_wgrad(const mdlm::LinearWgrad &a) override { strike(), WrappedDevice::linear_wgrad(a); }
-    void bias_grad(const mdlm::BiasGrad &a) override { strike(), WrappedDevice::bias_grad(a); }
-    void qk_norm_rope(const mdlm::QkNormRope &a) override { strike(), WrappedDevice::qk_norm_rope(a); }
-    void qk_norm_rope_backward(const mdlm::QkNormRopeBackward &a) override {
-        strike(), WrappedDevice::qk_norm_rope_backward(a);
-    }
-    void attention_forward(const mdlm::AttentionForward &a) override { strike(), WrappedDevice::attention_forward(a); }
-    void attention_backward(const mdlm::AttentionBackward &a) override {
-        strike(), WrappedDevice::attention_backward(a);
-    }
-    void bias_dropout_add(const mdlm::BiasDropoutAdd &a) override { strike(), WrappedDevice::bias_dropout_add(a); }
-    void activation_forward(const mdlm::ActivationForward &a) override {
-        strike(), WrappedDevice::activation_forward(a);
-    }
-    void activation_backward(const mdlm::ActivationBackward &a) override {
-        strike(), WrappedDevice::activation_backward(a);
+    void launch(mdlm::Kernel kernel, const void *arguments) override {
+        strike(), WrappedDevice::launch(kernel, arguments);
     }
 
 private:

@@ -76,15 +76,15 @@ struct Given {
             return static_cast<float *>(r.in(DType::f32, rows * test.heads, seed));
         };
         float *row_max = statistic(5), *inverse_sum = statistic(6);
-        device.attention_forward({shape, part(qkv, 0), part(qkv, per_group), part(qkv, per_group + 1),
-                                  this->context(context), row_max, inverse_sum,
-                                  r.scratch(device, Kernel::attention_forward, size)});
+        device.run(AttentionForward{shape, part(qkv, 0), part(qkv, per_group), part(qkv, per_group + 1),
+                                    this->context(context), row_max, inverse_sum,
+                                    r.scratch(device, Kernel::attention_forward, size)});
         return {row_max, inverse_sum};
     }
     // Probabilities of random scores, the same for all devices.
     void *probabilities(Run &r) const {
         void *p = r.in(type, squares, 21, 2.0);
-        r.reference.attn_softmax({shape, p, p});
+        r.reference.run(AttnSoftmax{shape, p, p});
         return p;
     }
 };
@@ -113,10 +113,10 @@ TEST_CASE("cpu: fused attention") {
                 void *context = r.in(type, g.context_count(), 3), *d_qkv = r.out(type, g.rows * g.width);
                 const auto [row_max, inverse_sum] = g.forward(r, r.device, qkv, r.in(type, g.context_count(), 4));
                 g.forward(r, r.reference, qkv, context);  // bf16: the same roundings for all
-                r.device.attention_backward({g.shape, g.part(qkv, 0), g.part(qkv, pg), g.part(qkv, pg + 1),
-                                             g.context(context), g.context(dcontext), row_max, inverse_sum,
-                                             g.part(d_qkv, 0), g.part(d_qkv, pg), g.part(d_qkv, pg + 1),
-                                             r.scratch(Kernel::attention_backward, g.size)});
+                r.device.run(AttentionBackward{g.shape, g.part(qkv, 0), g.part(qkv, pg), g.part(qkv, pg + 1),
+                                               g.context(context), g.context(dcontext), row_max, inverse_sum,
+                                               g.part(d_qkv, 0), g.part(d_qkv, pg), g.part(d_qkv, pg + 1),
+                                               r.scratch(Kernel::attention_backward, g.size)});
             });
         }
     }
@@ -135,18 +135,18 @@ TEST_CASE("cpu: attention in steps") {
             };
             check("scores", [&](Run &r) {
                 void *qkv = r.in(type, g.rows * g.width, 1);
-                r.device.attn_scores({g.shape, g.part(qkv, 0), g.part(qkv, pg), r.out(type, g.squares)});
+                r.device.run(AttnScores{g.shape, g.part(qkv, 0), g.part(qkv, pg), r.out(type, g.squares)});
             });
             check("softmax", [&](Run &r) {
-                r.device.attn_softmax({g.shape, r.in(type, g.squares, 1, 3.0), r.out(type, g.squares)});
+                r.device.run(AttnSoftmax{g.shape, r.in(type, g.squares, 1, 3.0), r.out(type, g.squares)});
             });
             check("softmax in place", [&](Run &r) {
                 void *p = r.both(type, g.squares, 1);
-                r.device.attn_softmax({g.shape, p, p});
+                r.device.run(AttnSoftmax{g.shape, p, p});
             });
             check("context", [&](Run &r) {
                 void *qkv = r.in(type, g.rows * g.width, 1), *p = g.probabilities(r);
-                r.device.attn_context({g.shape, p, g.part(qkv, pg + 1), g.context(r.out(type, g.context_count()))});
+                r.device.run(AttnContext{g.shape, p, g.part(qkv, pg + 1), g.context(r.out(type, g.context_count()))});
             });
             for (const int wanted : {1, 2, 3})
                 check("context backward", [&](Run &r) {
@@ -154,23 +154,23 @@ TEST_CASE("cpu: attention in steps") {
                          *dcontext = r.in(type, g.context_count(), 2);
                     void *dp = (wanted & 1) != 0 ? r.out(type, g.squares) : nullptr;
                     void *dv = (wanted & 2) != 0 ? r.out(type, g.rows * test.groups * test.d) : nullptr;
-                    r.device.attn_context_backward({g.shape, p, g.part(qkv, pg + 1), g.context(dcontext), dp,
-                                                    alone(dv, test.groups, 1, test.d),
-                                                    r.scratch(Kernel::attn_context_backward, g.size)});
+                    r.device.run(AttnContextBackward{g.shape, p, g.part(qkv, pg + 1), g.context(dcontext), dp,
+                                                     alone(dv, test.groups, 1, test.d),
+                                                     r.scratch(Kernel::attn_context_backward, g.size)});
                 });
             for (const bool in_place : {false, true})
                 check("softmax backward", [&](Run &r) {
                     void *p = g.probabilities(r),
                          *dp = in_place ? r.both(type, g.squares, 2) : r.in(type, g.squares, 2);
-                    r.device.attn_softmax_backward({g.shape, p, dp, in_place ? dp : r.out(type, g.squares)});
+                    r.device.run(AttnSoftmaxBackward{g.shape, p, dp, in_place ? dp : r.out(type, g.squares)});
                 });
             check("scores backward", [&](Run &r) {
                 void *qkv = r.in(type, g.rows * g.width, 1), *p = g.probabilities(r), *ds = r.in(type, g.squares, 2);
-                r.reference.attn_softmax_backward({g.shape, p, ds, ds});
-                r.device.attn_scores_backward(
-                    {g.shape, ds, g.part(qkv, 0), g.part(qkv, pg), g.context(r.out(type, g.context_count())),
-                     alone(r.out(type, g.rows * test.groups * test.d), test.groups, 1, test.d),
-                     r.scratch(Kernel::attn_scores_backward, g.size)});
+                r.reference.run(AttnSoftmaxBackward{g.shape, p, ds, ds});
+                r.device.run(AttnScoresBackward{
+                    g.shape, ds, g.part(qkv, 0), g.part(qkv, pg), g.context(r.out(type, g.context_count())),
+                    alone(r.out(type, g.rows * test.groups * test.d), test.groups, 1, test.d),
+                    r.scratch(Kernel::attn_scores_backward, g.size)});
             });
         }
     }
@@ -261,7 +261,7 @@ TEST_CASE("cpu: qk norm and rotary") {
                                              .append(std::to_string(s.d))
                                              .append(" kind ")
                                              .append(std::to_string(kind));
-                check_case(devices, "forward " + name, [&](Run &r) { r.device.qk_norm_rope(make(r, true)); });
+                check_case(devices, "forward " + name, [&](Run &r) { r.device.run(make(r, true)); });
                 check_case(devices, "backward " + name, [&](Run &r) {
                     void *to = r.out(type, width), *from = r.in(type, width, 9);
                     std::memset(to, 0, size_t(width * size_of(type)));
@@ -279,7 +279,7 @@ TEST_CASE("cpu: qk norm and rotary") {
                                          gradient(norm && !rms, 14),
                                          centered,
                                          r.scratch(Kernel::qk_norm_rope_backward, g.size)};
-                    r.device.qk_norm_rope_backward(b);
+                    r.device.run(b);
                 });
             }
 }

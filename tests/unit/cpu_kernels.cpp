@@ -25,22 +25,22 @@ KernelSize linear_size(DType type, int64_t m, int64_t n, int64_t k, bool bias = 
 
 Case forward_case(DType type, int64_t m, int64_t n, int64_t k, bool bias) {
     return [=](Run &r) {
-        r.device.linear_forward({type, m, n, k, r.in(type, m * k, 1), r.in(type, n * k, 2),
-                                 bias ? r.in(type, n, 3) : nullptr, r.out(type, m * n),
-                                 r.scratch(Kernel::linear_forward, linear_size(type, m, n, k, bias))});
+        r.device.run(LinearForward{type, m, n, k, r.in(type, m * k, 1), r.in(type, n * k, 2),
+                                   bias ? r.in(type, n, 3) : nullptr, r.out(type, m * n),
+                                   r.scratch(Kernel::linear_forward, linear_size(type, m, n, k, bias))});
     };
 }
 Case dgrad_case(DType type, int64_t m, int64_t n, int64_t k) {
     return [=](Run &r) {
-        r.device.linear_dgrad({type, m, n, k, r.in(type, m * n, 1), r.in(type, n * k, 2), r.out(type, m * k),
-                               r.scratch(Kernel::linear_dgrad, linear_size(type, m, n, k))});
+        r.device.run(LinearDgrad{type, m, n, k, r.in(type, m * n, 1), r.in(type, n * k, 2), r.out(type, m * k),
+                                 r.scratch(Kernel::linear_dgrad, linear_size(type, m, n, k))});
     };
 }
 Case wgrad_case(DType type, int64_t m, int64_t n, int64_t k, bool accumulate) {
     return [=](Run &r) {
         void *dw = accumulate ? r.both(DType::f32, n * k, 4) : r.out(DType::f32, n * k);
-        r.device.linear_wgrad({type, m, n, k, r.in(type, m * n, 1), r.in(type, m * k, 2), dw, accumulate,
-                               r.scratch(Kernel::linear_wgrad, linear_size(type, m, n, k, false, accumulate))});
+        r.device.run(LinearWgrad{type, m, n, k, r.in(type, m * n, 1), r.in(type, m * k, 2), dw, accumulate,
+                                 r.scratch(Kernel::linear_wgrad, linear_size(type, m, n, k, false, accumulate))});
     };
 }
 
@@ -159,16 +159,16 @@ TEST_CASE("cpu: norms and sums over rows") {
             for (const bool accumulate : {false, true})
                 check_case(devices, name("bias_grad", type, {rows, width, accumulate}), [=](Run &r) {
                     void *db = accumulate ? r.both(DType::f32, width, 2) : r.out(DType::f32, width);
-                    r.device.bias_grad({type, rows, width, r.in(type, rows * width, 1), db, accumulate,
-                                        r.scratch(Kernel::bias_grad, size)});
+                    r.device.run(BiasGrad{type, rows, width, r.in(type, rows * width, 1), db, accumulate,
+                                          r.scratch(Kernel::bias_grad, size)});
                 });
             for (const int kind : {0, 1, 2, 3}) {
                 const bool rms = (kind & 1) != 0, centered = (kind & 2) != 0;
                 check_case(devices, name("norm_forward", type, {rows, width, kind}), [=](Run &r) {
-                    r.device.norm_forward({type, rows, width, rms, centered, 1e-5,
-                                           r.in(type, rows * width, 1, 2.0, 0.5), r.in(type, width, 2),
-                                           rms ? nullptr : r.in(type, width, 3), r.out(type, rows * width),
-                                           r.out(DType::f32, rows), rms ? nullptr : r.out(DType::f32, rows)});
+                    r.device.run(NormForward{type, rows, width, rms, centered, 1e-5,
+                                             r.in(type, rows * width, 1, 2.0, 0.5), r.in(type, width, 2),
+                                             rms ? nullptr : r.in(type, width, 3), r.out(type, rows * width),
+                                             r.out(DType::f32, rows), rms ? nullptr : r.out(DType::f32, rows)});
                 });
                 // wanted: 1 dx, 2 parameters, 4 add, 8 accumulate
                 for (const int wanted : {1, 2, 7, 15})
@@ -184,9 +184,9 @@ TEST_CASE("cpu: norms and sums over rows") {
                              *add = (wanted & 4) != 0 ? r.in(type, rows * width, 6) : nullptr;
                         void *dx = (wanted & 1) != 0 ? r.out(type, rows * width) : nullptr, *dw = gradient(7),
                              *db = rms ? nullptr : gradient(8);
-                        r.device.norm_backward({type, rows, width, rms, centered, 1e-5, r.in(type, rows * width, 9), x,
-                                                r.in(type, width, 2), rstd, mean, add, dx, dw, db, accumulate,
-                                                r.scratch(Kernel::norm_backward, size)});
+                        r.device.run(NormBackward{type, rows, width, rms, centered, 1e-5, r.in(type, rows * width, 9),
+                                                  x, r.in(type, width, 2), rstd, mean, add, dx, dw, db, accumulate,
+                                                  r.scratch(Kernel::norm_backward, size)});
                     });
             }
         }
@@ -202,23 +202,24 @@ TEST_CASE("cpu: bias, dropout, residual and activations") {
                 const Tokens tokens{seq, 2, (kind & 1) != 0};
                 const Dropout dropout = dropout_of((kind & 2) != 0 ? 0.3 : 0.0);
                 check_case(devices, name("bias_dropout_add", type, {seq, width, kind}), [=](Run &r) {
-                    r.device.bias_dropout_add({type, tokens, width, dropout, r.in(type, count, 1),
-                                               kind == 1 ? nullptr : r.in(type, width, 2), r.in(type, count, 3),
-                                               r.out(type, count)});
+                    r.device.run(BiasDropoutAdd{type, tokens, width, dropout, r.in(type, count, 1),
+                                                kind == 1 ? nullptr : r.in(type, width, 2), r.in(type, count, 3),
+                                                r.out(type, count)});
                 });
                 check_case(devices, name("dropout_backward", type, {seq, width, kind}), [=](Run &r) {
-                    r.device.dropout_backward({type, tokens, width, dropout, r.in(type, count, 1), r.out(type, count)});
+                    r.device.run(
+                        DropoutBackward{type, tokens, width, dropout, r.in(type, count, 1), r.out(type, count)});
                 });
             }
             for (mdlm_activation kind = MDLM_ACT_GELU; kind <= MDLM_ACT_GEGLU; ++kind) {
                 const int64_t wide_count = kind == MDLM_ACT_SWIGLU || kind == MDLM_ACT_GEGLU ? 2 * count : count;
                 check_case(devices, name("activation_forward", type, {seq, width, kind}), [=](Run &r) {
-                    r.device.activation_forward(
-                        {type, kind, rows, width, r.in(type, wide_count, 1, 6.0), r.out(type, count)});
+                    r.device.run(
+                        ActivationForward{type, kind, rows, width, r.in(type, wide_count, 1, 6.0), r.out(type, count)});
                 });
                 check_case(devices, name("activation_backward", type, {seq, width, kind}), [=](Run &r) {
-                    r.device.activation_backward({type, kind, rows, width, r.in(type, wide_count, 1, 6.0),
-                                                  r.in(type, count, 2), r.out(type, wide_count)});
+                    r.device.run(ActivationBackward{type, kind, rows, width, r.in(type, wide_count, 1, 6.0),
+                                                    r.in(type, count, 2), r.out(type, wide_count)});
                 });
             }
         }
@@ -233,29 +234,8 @@ TEST_CASE("cpu: it says what it runs on, and what it supports") {
         CHECK(std::string(line).find('\n') == std::string::npos);
     }
     if (!cpu_has_onednn()) CHECK_THROWS_AS(make_cpu_device(make_own_pool(2), MDLM_MATMUL_ONEDNN), Error);
-    CHECK(cpu_supports(DType::bf16));
-    CHECK_FALSE(cpu_supports(DType::f64));
-    CHECK_FALSE(cpu_supports(DType::f16));
-}
-
-TEST_CASE("cpu: scratch grows with every size and with the threads") {
-    for (int kernel = 0; kernel <= int(Kernel::attn_scores_backward); ++kernel) {
-        KernelSize size = linear_size(DType::f32, 60, 9, 9);
-        size.seq = size.rows, size.heads = 2, size.groups = 1, size.d = 7;
-        int32_t threads = 2;
-        const auto bytes = [&] { return cpu_workspace(Kernel(kernel), size, threads); };
-        for (int step = 0; step < 300; ++step) {
-            const int64_t before = bytes();
-            switch (uniform(5, uint64_t(step)) < 0 ? step % 3 : 3 + step % 4) {
-            case 0: size.rows += 1; break;
-            case 1: size.n += 3; break;
-            case 2: size.k += 5; break;
-            case 3: size.d += 1; break;
-            case 4: size.heads += 2; break;
-            case 5: size.groups += 1; break;
-            default: threads += 1;
-            }
-            CHECK(bytes() >= before);
-        }
-    }
+    const Traits traits = traits_of(MDLM_DEVICE_CPU, 2);
+    CHECK(traits.supports(DType::bf16));
+    CHECK_FALSE(traits.supports(DType::f64));
+    CHECK_FALSE(traits.supports(DType::f16));
 }

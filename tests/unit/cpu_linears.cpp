@@ -90,8 +90,7 @@ struct Problem {
 TEST_CASE("cpu linears: tiles with edges, and no two tasks with one set of arguments") {
     for (const int32_t threads : {1, 2, 3, 40}) {
         Ledger ledger;
-        cpu::Linears linears(threads, std::make_unique<FakeLibrary>(ledger));
-        const auto pool = make_own_pool(threads);
+        cpu::Resources r{make_own_pool(threads), {threads, std::make_unique<FakeLibrary>(ledger)}};
         for (const auto &s : {std::array<int64_t, 3>{1, 1, 3},
                               {256, 64, 5},
                               {700, 300, 4},
@@ -100,7 +99,7 @@ TEST_CASE("cpu linears: tiles with edges, and no two tasks with one set of argum
                               {4200, 130, 2}}) {
             Problem p(s[0], s[1], s[2], threads);
             for (int round = 0; round < 3; ++round) {
-                linears.forward(*pool, p.call());
+                cpu::linear_forward(r, p.call());
                 CHECK(p.right());
             }
         }
@@ -110,13 +109,12 @@ TEST_CASE("cpu linears: tiles with edges, and no two tasks with one set of argum
 }
 
 TEST_CASE("cpu linears: a tile that wants too much scratch is made smaller, or our own loop runs") {
-    const auto pool = make_own_pool(2);
     for (const int64_t bytes : {int64_t{0}, int64_t{4096}, int64_t{1} << 40}) {
         Ledger ledger;
         ledger.scratch_a_column = bytes;
-        cpu::Linears linears(2, std::make_unique<FakeLibrary>(ledger));
+        cpu::Resources r{make_own_pool(2), {2, std::make_unique<FakeLibrary>(ledger)}};
         Problem p(5000, 1000, 3, 2);
-        linears.forward(*pool, p.call());
+        cpu::linear_forward(r, p.call());
         CHECK(p.right());
         CHECK(ledger.widest == (bytes == 0 ? 1000 : bytes == 4096 ? 256 : 0));
         CHECK((ledger.runs == 0) == (ledger.widest == 0));
@@ -126,43 +124,41 @@ TEST_CASE("cpu linears: a tile that wants too much scratch is made smaller, or o
 TEST_CASE("cpu linears: a shape stays prepared as long as it is held, whatever else is") {
     Ledger ledger;
     {
-        cpu::Linears linears(2, std::make_unique<FakeLibrary>(ledger));
+        cpu::Resources r{make_own_pool(2), {2, std::make_unique<FakeLibrary>(ledger)}};
         KernelSize size;
         size.n = size.k = 64;
         std::vector<std::shared_ptr<void>> held;
         for (int64_t shape = 1; shape <= 40; ++shape) {
-            held.push_back(linears.begin_shape());
+            held.push_back(r.linears.begin_shape());
             size.rows = shape;
-            linears.prepare(Kernel::linear_forward, size);
-            linears.prepare(Kernel::linear_forward, size);
-            linears.prepare(Kernel::norm_backward, size);
+            cpu::linear_forward_prepare(r, size);
+            cpu::linear_forward_prepare(r, size);
             CHECK(ledger.made == shape);
-            CHECK(linears.matmuls() == size_t(shape));
+            CHECK(r.linears.matmuls() == size_t(shape));
             CHECK(ledger.live == shape);
         }
-        held.push_back(linears.begin_shape());  // whose products are those of another shape
+        held.push_back(r.linears.begin_shape());  // whose products are those of another shape
         size.rows = 3;
-        linears.prepare(Kernel::linear_forward, size);
+        cpu::linear_forward_prepare(r, size);
         held.erase(held.begin(), held.begin() + 24);
-        CHECK(linears.matmuls() == 17);
+        CHECK(r.linears.matmuls() == 17);
         CHECK(ledger.live == 17);
         held.pop_back();
         CHECK(ledger.live == 16);
-        const auto pool = make_own_pool(2);
         Problem kept(25, 64, 64, 2), dropped(24, 64, 64, 2);
-        linears.forward(*pool, kept.call());
+        cpu::linear_forward(r, kept.call());
         CHECK(kept.right());
         CHECK(ledger.made == 40);
-        linears.forward(*pool, dropped.call());
+        cpu::linear_forward(r, dropped.call());
         CHECK(dropped.right());
         CHECK(ledger.made == 41);
         // What runs without being prepared stays for a while, and no longer.
         for (int64_t rows = 41; rows < 241; ++rows) {
             Problem other(rows, 64, 64, 2);
-            linears.forward(*pool, other.call());
+            cpu::linear_forward(r, other.call());
         }
         CHECK(ledger.live == 16 + 64);
-        linears.forward(*pool, kept.call());
+        cpu::linear_forward(r, kept.call());
         CHECK(ledger.made == 41 + 200);
         held.clear();
         CHECK(ledger.live == 64);
@@ -171,21 +167,20 @@ TEST_CASE("cpu linears: a shape stays prepared as long as it is held, whatever e
 }
 
 TEST_CASE("cpu linears: an error from the library comes out once, and the next call is right") {
-    const auto pool = make_own_pool(3);
     for (int64_t call = 0; call < 8; ++call)
         for (const bool make : {false, true}) {
             Ledger ledger;
             (make ? ledger.fail_make : ledger.fail_run) = call;
-            cpu::Linears linears(3, std::make_unique<FakeLibrary>(ledger));
+            cpu::Resources r{make_own_pool(3), {3, std::make_unique<FakeLibrary>(ledger)}};
             Problem p(300, 1300, 2, 3);
             mdlm_status status = MDLM_OK;
             try {
-                linears.forward(*pool, p.call());
+                cpu::linear_forward(r, p.call());
             } catch (const Error &e) {
                 status = e.status();
             }
             CHECK(status == (make && call >= ledger.made ? MDLM_OK : MDLM_ERROR_DEVICE));
-            linears.forward(*pool, p.call());
+            cpu::linear_forward(r, p.call());
             CHECK(p.right());
             CHECK(ledger.live == 4);
         }

@@ -65,8 +65,8 @@ TEST_CASE("cpu: norms of extreme rows") {
                                              " epsilon " + std::to_string(std::log10(epsilon));
                     const int64_t count = row_count * width;
                     const auto forward = [=](Run &r, Device &on, void *x, void *y, void *rstd, void *mean) {
-                        on.norm_forward({type, row_count, width, rms, centered, epsilon, x, r.in(type, width, 2),
-                                         rms ? nullptr : r.in(type, width, 3), y, rstd, mean});
+                        on.run(NormForward{type, row_count, width, rms, centered, epsilon, x, r.in(type, width, 2),
+                                           rms ? nullptr : r.in(type, width, 3), y, rstd, mean});
                     };
                     check_case(
                         devices, "forward " + what,
@@ -90,10 +90,10 @@ TEST_CASE("cpu: norms of extreme rows") {
                             forward(r, r.reference, x, y, rstd, mean);
                             KernelSize size;
                             size.dtype = type, size.rows = row_count, size.n = width;
-                            r.device.norm_backward({type, row_count, width, rms, centered, epsilon, dy, x,
-                                                    r.in(type, width, 2), rstd, mean, nullptr,
-                                                    r.out(type, count, width), nullptr, nullptr, false,
-                                                    r.scratch(Kernel::norm_backward, size)});
+                            r.device.run(NormBackward{type, row_count, width, rms, centered, epsilon, dy, x,
+                                                      r.in(type, width, 2), rstd, mean, nullptr,
+                                                      r.out(type, count, width), nullptr, nullptr, false,
+                                                      r.scratch(Kernel::norm_backward, size)});
                         },
                         compare);
                     // The sums, of rows whose gradients are ordinary.
@@ -107,10 +107,10 @@ TEST_CASE("cpu: norms of extreme rows") {
                             forward(r, r.reference, x, y, rstd, mean);
                             KernelSize size;
                             size.dtype = type, size.rows = row_count, size.n = width;
-                            r.device.norm_backward({type, row_count, width, rms, centered, epsilon, dy, x,
-                                                    r.in(type, width, 2), rstd, mean, nullptr, nullptr,
-                                                    r.out(DType::f32, width), rms ? nullptr : r.out(DType::f32, width),
-                                                    false, r.scratch(Kernel::norm_backward, size)});
+                            r.device.run(NormBackward{
+                                type, row_count, width, rms, centered, epsilon, dy, x, r.in(type, width, 2), rstd, mean,
+                                nullptr, nullptr, r.out(DType::f32, width), rms ? nullptr : r.out(DType::f32, width),
+                                false, r.scratch(Kernel::norm_backward, size)});
                         },
                         compare);
                 }
@@ -180,8 +180,7 @@ TEST_CASE("cpu: qk norms of extreme heads") {
                                 statistics[2] = r.in(DType::f32, row_count, 1),
                                 statistics[3] = r.in(DType::f32, row_count, 1);
                             void *q = inputs(r, false), *k = inputs(r, false);
-                            r.device.qk_norm_rope(
-                                arguments(r, q, k, r.out(type, count, d), r.out(type, count, d), statistics));
+                            r.device.run(arguments(r, q, k, r.out(type, count, d), r.out(type, count, d), statistics));
                             for (int i = 0; i < 2 && !rms; ++i)
                                 beside_spread(r.out(DType::f32, row_count), statistics[2 + i], statistics[i]);
                         },
@@ -198,12 +197,12 @@ TEST_CASE("cpu: qk norms of extreme heads") {
                                  *dk = r.in(type, count, 8);
                             const QkNormRope a =
                                 arguments(r, q, k, r.in(type, count, 1), r.in(type, count, 1), statistics);
-                            r.reference.qk_norm_rope(a);
+                            r.reference.run(a);
                             KernelSize size;
                             size.dtype = type, size.rows = row_count, size.heads = size.groups = 1, size.d = d;
                             const auto heads = [&](void *base) { return Heads{base, d, d, d}; };
                             // The sums, of keys: their gradients are ordinary.
-                            r.device.qk_norm_rope_backward({a, heads(dq), heads(dk), heads(r.out(type, count, d)),
+                            r.device.run(QkNormRopeBackward{a, heads(dq), heads(dk), heads(r.out(type, count, d)),
                                                             heads(r.out(type, count, d)), nullptr, nullptr,
                                                             r.out(DType::f32, d), rms ? nullptr : r.out(DType::f32, d),
                                                             false, r.scratch(Kernel::qk_norm_rope_backward, size)});

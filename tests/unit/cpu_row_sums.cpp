@@ -53,8 +53,8 @@ TEST_CASE("cpu sums: gradients of biases over a million tokens are within 2e-6")
             for (const bool accumulate : {false, true})
                 check(std::string(name_of(type)), [=](Run &r) {
                     void *db = accumulate ? r.both(DType::f32, width, 2) : r.out(DType::f32, width);
-                    r.device.bias_grad({type, tokens, width, r.in(type, tokens * width, 1, 1.0, middle), db, accumulate,
-                                        r.scratch(Kernel::bias_grad, size_of_case(type))});
+                    r.device.run(BiasGrad{type, tokens, width, r.in(type, tokens * width, 1, 1.0, middle), db,
+                                          accumulate, r.scratch(Kernel::bias_grad, size_of_case(type))});
                 });
 }
 
@@ -65,10 +65,10 @@ TEST_CASE("cpu sums: gradients of norms over a million tokens are within 2e-6") 
                 const DType type = DType::f32;
                 void *x = r.in(type, tokens * width, 1, 1.0, 0.2), *rstd = r.in(type, tokens, 2, 0.5, 1.5),
                      *mean = rms ? nullptr : r.in(type, tokens, 3, 0.3);
-                r.device.norm_backward({type, tokens, width, rms, false, 1e-5,
-                                        r.in(type, tokens * width, 4, 1.0, middle), x, r.in(type, width, 5), rstd, mean,
-                                        nullptr, nullptr, r.out(type, width), rms ? nullptr : r.out(type, width), false,
-                                        r.scratch(Kernel::norm_backward, size_of_case(type))});
+                r.device.run(NormBackward{
+                    type, tokens, width, rms, false, 1e-5, r.in(type, tokens * width, 4, 1.0, middle), x,
+                    r.in(type, width, 5), rstd, mean, nullptr, nullptr, r.out(type, width),
+                    rms ? nullptr : r.out(type, width), false, r.scratch(Kernel::norm_backward, size_of_case(type))});
             });
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("cpu sums: gradients of qk norms over a million heads are within 2e-6"
                          r.in(type, seq * groups, 11, 0.3)};
             KernelSize s = size_of_case(type);
             s.rows = seq, s.heads = heads, s.groups = groups, s.d = width;
-            r.device.qk_norm_rope_backward({a, place(dy, 0), place(dy, 1), place(dx, 0), place(dx, 1),
+            r.device.run(QkNormRopeBackward{a, place(dy, 0), place(dy, 1), place(dx, 0), place(dx, 1),
                                             r.out(type, width), r.out(type, width), r.out(type, width),
                                             r.out(type, width), false, r.scratch(Kernel::qk_norm_rope_backward, s)});
         });

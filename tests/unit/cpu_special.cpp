@@ -15,18 +15,18 @@ TEST_CASE("cpu special: linears") {
         for (const DType type : types) {
             check_special(devices, name("forward", type), [=](Run &r, Inputs &in) {
                 void *x = in(type, m * k, 1), *w = in(type, n * k, 2), *bias = in(type, n, 3);
-                r.device.linear_forward({type, m, n, k, x, w, bias, r.out(type, m * n, 1),
-                                         r.scratch(Kernel::linear_forward, size_of_case(type, m, n, k, true))});
+                r.device.run(LinearForward{type, m, n, k, x, w, bias, r.out(type, m * n, 1),
+                                           r.scratch(Kernel::linear_forward, size_of_case(type, m, n, k, true))});
             });
             check_special(devices, name("dgrad", type), [=](Run &r, Inputs &in) {
                 void *dy = in(type, m * n, 1), *w = in(type, n * k, 2);
-                r.device.linear_dgrad({type, m, n, k, dy, w, r.out(type, m * k, 1),
-                                       r.scratch(Kernel::linear_dgrad, size_of_case(type, m, n, k))});
+                r.device.run(LinearDgrad{type, m, n, k, dy, w, r.out(type, m * k, 1),
+                                         r.scratch(Kernel::linear_dgrad, size_of_case(type, m, n, k))});
             });
             check_special(devices, name("wgrad", type), [=](Run &r, Inputs &in) {
                 void *dy = in(type, m * n, 1), *x = in(type, m * k, 2);
-                r.device.linear_wgrad({type, m, n, k, dy, x, r.out(DType::f32, n * k, 1), false,
-                                       r.scratch(Kernel::linear_wgrad, size_of_case(type, m, n, k))});
+                r.device.run(LinearWgrad{type, m, n, k, dy, x, r.out(DType::f32, n * k, 1), false,
+                                         r.scratch(Kernel::linear_wgrad, size_of_case(type, m, n, k))});
             });
         }
     }
@@ -38,8 +38,8 @@ TEST_CASE("cpu special: norms and sums over rows") {
     for (const DType type : types) {
         const KernelSize size = size_of_case(type, rows, width);
         check_special(devices, name("bias_grad", type), [=](Run &r, Inputs &in) {
-            r.device.bias_grad({type, rows, width, in(type, rows * width, 1), r.out(DType::f32, width, 1), false,
-                                r.scratch(Kernel::bias_grad, size)});
+            r.device.run(BiasGrad{type, rows, width, in(type, rows * width, 1), r.out(DType::f32, width, 1), false,
+                                  r.scratch(Kernel::bias_grad, size)});
         });
         for (const int kind : {0, 1, 2, 3}) {
             const bool rms = (kind & 1) != 0, centered = (kind & 2) != 0;
@@ -48,9 +48,9 @@ TEST_CASE("cpu special: norms and sums over rows") {
                 [=](Run &r, Inputs &in) {
                     void *x = in(type, rows * width, 1, 2.0, 0.5), *w = in(type, width, 2),
                          *bias = rms ? nullptr : in(type, width, 3);
-                    r.device.norm_forward({type, rows, width, rms, centered, 1e-5, x, w, bias,
-                                           r.out(type, rows * width, width), r.out(DType::f32, rows, 1),
-                                           rms ? nullptr : r.out(DType::f32, rows, 1)});
+                    r.device.run(NormForward{type, rows, width, rms, centered, 1e-5, x, w, bias,
+                                             r.out(type, rows * width, width), r.out(DType::f32, rows, 1),
+                                             rms ? nullptr : r.out(DType::f32, rows, 1)});
                 },
                 1e-36);
             check_special(devices, name("norm_backward", type, kind), [=](Run &r, Inputs &in) {
@@ -58,12 +58,12 @@ TEST_CASE("cpu special: norms and sums over rows") {
                      *add = in(type, rows * width, 4);
                 void *rstd = r.in(DType::f32, rows, 5), *mean = rms ? nullptr : r.in(DType::f32, rows, 6),
                      *y = r.in(type, rows * width, 7);
-                r.reference.norm_forward({type, rows, width, rms, centered, 1e-5, x, w,
-                                          rms ? nullptr : r.in(type, width, 8), y, rstd, mean});
-                r.device.norm_backward({type, rows, width, rms, centered, 1e-5, dy, x, w, rstd, mean, add,
-                                        r.out(type, rows * width, width), r.out(DType::f32, width, 1),
-                                        rms ? nullptr : r.out(DType::f32, width, 1), false,
-                                        r.scratch(Kernel::norm_backward, size)});
+                r.reference.run(NormForward{type, rows, width, rms, centered, 1e-5, x, w,
+                                            rms ? nullptr : r.in(type, width, 8), y, rstd, mean});
+                r.device.run(NormBackward{type, rows, width, rms, centered, 1e-5, dy, x, w, rstd, mean, add,
+                                          r.out(type, rows * width, width), r.out(DType::f32, width, 1),
+                                          rms ? nullptr : r.out(DType::f32, width, 1), false,
+                                          r.scratch(Kernel::norm_backward, size)});
             });
         }
     }
@@ -120,12 +120,12 @@ TEST_CASE("cpu special: qk norm and rotary") {
             };
             check_special(
                 devices, name("forward", type, kind),
-                [=](Run &r, Inputs &in) { r.device.qk_norm_rope(arguments(r, in, r.out(type, seq * slots * d, d))); },
-                1e-4, 3e37);  // a normed channel times its weight, before it turns, is still a float
+                [=](Run &r, Inputs &in) { r.device.run(arguments(r, in, r.out(type, seq * slots * d, d))); }, 1e-4,
+                3e37);  // a normed channel times its weight, before it turns, is still a float
             check_special(devices, name("backward", type, kind), [=](Run &r, Inputs &in) {
                 QkNormRopeBackward b{};
                 b.forward = arguments(r, in, r.in(type, seq * slots * d, 9));
-                r.reference.qk_norm_rope(b.forward);
+                r.reference.run(b.forward);
                 if (!norm) b.forward.q = b.forward.k = {};
                 void *from = in(type, seq * slots * d, 10), *to = r.out(type, seq * slots * d, d);
                 const auto part = [&](void *base, int64_t slot) {
@@ -139,7 +139,7 @@ TEST_CASE("cpu special: qk norm and rotary") {
                 KernelSize size = size_of_case(type, seq, 0);
                 size.heads = heads, size.groups = groups, size.d = d;
                 b.workspace = r.scratch(Kernel::qk_norm_rope_backward, size);
-                r.device.qk_norm_rope_backward(b);
+                r.device.run(b);
             });
         }
 }

@@ -95,9 +95,9 @@ TEST_CASE("cpu special: fused attention forward") {
     each("forward", 3, [](Run &r, const Shape &s, int64_t kind, double value) {
         void *qkv = qkv_of(r, s, kind, value), *row_max = r.in(DType::f32, s.rows * s.test.heads, 5),
              *sum = r.in(DType::f32, s.rows * s.test.heads, 6);
-        r.device.attention_forward({s.shape, s.q(qkv), s.k(qkv), s.v(qkv),
-                                    s.context(r.out(s.type, s.context_count, s.test.d)), row_max, sum,
-                                    r.scratch(Kernel::attention_forward, s.size)});
+        r.device.run(AttentionForward{s.shape, s.q(qkv), s.k(qkv), s.v(qkv),
+                                      s.context(r.out(s.type, s.context_count, s.test.d)), row_max, sum,
+                                      r.scratch(Kernel::attention_forward, s.size)});
     });
 }
 
@@ -106,12 +106,12 @@ TEST_CASE("cpu special: fused attention backward") {
         void *qkv = qkv_of(r, s, kind, value), *dcontext = dcontext_of(r, s, kind == 3, value),
              *context = r.in(s.type, s.context_count, 3);
         void *row_max = r.in(DType::f32, s.rows * s.test.heads, 5), *sum = r.in(DType::f32, s.rows * s.test.heads, 6);
-        r.device.attention_forward({s.shape, s.q(qkv), s.k(qkv), s.v(qkv), s.context(context), row_max, sum,
-                                    r.scratch(Kernel::attention_forward, s.size)});
+        r.device.run(AttentionForward{s.shape, s.q(qkv), s.k(qkv), s.v(qkv), s.context(context), row_max, sum,
+                                      r.scratch(Kernel::attention_forward, s.size)});
         void *to = r.out(s.type, s.count, s.test.d);
-        r.device.attention_backward({s.shape, s.q(qkv), s.k(qkv), s.v(qkv), s.context(context), s.context(dcontext),
-                                     row_max, sum, s.q(to), s.k(to), s.v(to),
-                                     r.scratch(Kernel::attention_backward, s.size)});
+        r.device.run(AttentionBackward{s.shape, s.q(qkv), s.k(qkv), s.v(qkv), s.context(context), s.context(dcontext),
+                                       row_max, sum, s.q(to), s.k(to), s.v(to),
+                                       r.scratch(Kernel::attention_backward, s.size)});
     });
 }
 
@@ -119,14 +119,14 @@ TEST_CASE("cpu special: attention in steps") {
     each("steps", 4, [](Run &r, const Shape &s, int64_t kind, double value) {
         void *qkv = qkv_of(r, s, kind, value), *dcontext = dcontext_of(r, s, kind == 3, value);
         void *p = r.in(s.type, s.squares, 7), *dp = r.in(s.type, s.squares, 8);
-        r.device.attn_scores({s.shape, s.q(qkv), s.k(qkv), p});
-        r.device.attn_softmax({s.shape, p, p});
-        r.device.attn_context({s.shape, p, s.v(qkv), s.context(r.out(s.type, s.context_count, s.test.d))});
+        r.device.run(AttnScores{s.shape, s.q(qkv), s.k(qkv), p});
+        r.device.run(AttnSoftmax{s.shape, p, p});
+        r.device.run(AttnContext{s.shape, p, s.v(qkv), s.context(r.out(s.type, s.context_count, s.test.d))});
         void *to = r.out(s.type, s.count, s.test.d);
-        r.device.attn_context_backward(
-            {s.shape, p, s.v(qkv), s.context(dcontext), dp, s.v(to), r.scratch(Kernel::attn_context_backward, s.size)});
-        r.device.attn_softmax_backward({s.shape, p, dp, dp});
-        r.device.attn_scores_backward(
-            {s.shape, dp, s.q(qkv), s.k(qkv), s.q(to), s.k(to), r.scratch(Kernel::attn_scores_backward, s.size)});
+        r.device.run(AttnContextBackward{s.shape, p, s.v(qkv), s.context(dcontext), dp, s.v(to),
+                                         r.scratch(Kernel::attn_context_backward, s.size)});
+        r.device.run(AttnSoftmaxBackward{s.shape, p, dp, dp});
+        r.device.run(AttnScoresBackward{s.shape, dp, s.q(qkv), s.k(qkv), s.q(to), s.k(to),
+                                        r.scratch(Kernel::attn_scores_backward, s.size)});
     });
 }

@@ -15,10 +15,10 @@ TEST_CASE("cpu special: bias, dropout and residual") {
             const Dropout dropout = dropout_of(probability);
             check_special(devices, name("bias_dropout_add", type), [=](Run &r, Inputs &in) {
                 void *x = in(type, count, 1), *bias = in(type, width, 2), *residual = in(type, count, 3);
-                r.device.bias_dropout_add({type, tokens, width, dropout, x, bias, residual, r.out(type, count, 1)});
+                r.device.run(BiasDropoutAdd{type, tokens, width, dropout, x, bias, residual, r.out(type, count, 1)});
             });
             check_special(devices, name("dropout_backward", type), [=](Run &r, Inputs &in) {
-                r.device.dropout_backward({type, tokens, width, dropout, in(type, count, 1), r.out(type, count, 1)});
+                r.device.run(DropoutBackward{type, tokens, width, dropout, in(type, count, 1), r.out(type, count, 1)});
             });
         }
 }
@@ -60,7 +60,7 @@ TEST_CASE("cpu special: activations at and past their limits") {
                         check_case(
                             devices, what,
                             [=](Run &r) {
-                                r.device.activation_forward({type, kind, 1, count, inputs(r), r.out(type, count, 1)});
+                                r.device.run(ActivationForward{type, kind, 1, count, inputs(r), r.out(type, count, 1)});
                             },
                             compare);
                     check_case(
@@ -68,8 +68,8 @@ TEST_CASE("cpu special: activations at and past their limits") {
                         [=](Run &r) {
                             void *g = inputs(r), *gradient = r.in(type, count, 2);
                             for (int64_t i = 0; i < count; ++i) store(type, gradient, i, dm);
-                            r.device.activation_backward(
-                                {type, kind, 1, count, g, gradient, r.out(type, (gated ? 2 : 1) * count, 1)});
+                            r.device.run(ActivationBackward{type, kind, 1, count, g, gradient,
+                                                            r.out(type, (gated ? 2 : 1) * count, 1)});
                         },
                         compare);
                 }

@@ -37,7 +37,7 @@ void all(Device &device, DType type) {
     for (const bool rms : {false, true}) {
         void *b = rms ? nullptr : bias.data(), *db = rms ? nullptr : dbias.data(), *m = rms ? nullptr : mean.data();
         check_over("norm_forward: y over x", x, [&](void *y) {
-            device.norm_forward({type, rows, width, rms, false, 1e-5, x.data(), weight.data(), b, y, rstd.data(), m});
+            device.run(NormForward{type, rows, width, rms, false, 1e-5, x.data(), weight.data(), b, y, rstd.data(), m});
         });
         KernelSize size;
         size.dtype = type;
@@ -45,8 +45,8 @@ void all(Device &device, DType type) {
         size.n = width;
         Scratch scratch(device, Kernel::norm_backward, size);
         const auto backward = [&](void *dx) {
-            device.norm_backward({type, rows, width, rms, false, 1e-5, dy.data(), x.data(), weight.data(), rstd.data(),
-                                  m, add.data(), dx, dweight.data(), db, false, scratch.data()});
+            device.run(NormBackward{type, rows, width, rms, false, 1e-5, dy.data(), x.data(), weight.data(),
+                                    rstd.data(), m, add.data(), dx, dweight.data(), db, false, scratch.data()});
         };
         check_over("norm_backward: dx over dy", dy, backward);
         const Tensor after_dy = dweight;
@@ -55,17 +55,17 @@ void all(Device &device, DType type) {
     }
 
     const auto bias_dropout_add = [&](void *y) {
-        device.bias_dropout_add({type, tokens, width, dropout, x.data(), bias.data(), add.data(), y});
+        device.run(BiasDropoutAdd{type, tokens, width, dropout, x.data(), bias.data(), add.data(), y});
     };
     check_over("bias_dropout_add: y over x", x, bias_dropout_add);
     check_over("bias_dropout_add: y over residual", add, bias_dropout_add);
     check_over("dropout_backward: dx over dy", dy, [&](void *dx) {
-        device.dropout_backward({type, tokens, width, dropout, dy.data(), dx});
+        device.run(DropoutBackward{type, tokens, width, dropout, dy.data(), dx});
     });
     for (mdlm_activation kind = MDLM_ACT_GELU; kind <= MDLM_ACT_GEGLU; ++kind) {
         const int64_t wide_rows = kind == MDLM_ACT_SWIGLU || kind == MDLM_ACT_GEGLU ? rows / 2 : rows;
         check_over("activation_backward: dg over g", x, [&](void *dg) {
-            device.activation_backward({type, kind, wide_rows, width, x.data(), dy.data(), dg});
+            device.run(ActivationBackward{type, kind, wide_rows, width, x.data(), dy.data(), dg});
         });
     }
 
@@ -76,11 +76,11 @@ void all(Device &device, DType type) {
         const int64_t count = test.batch * test.heads * test.seq * test.seq;
         Tensor p = Tensor::random(type, count, 6), dp = Tensor::random(type, count, 7);
         check_over("attn_softmax: probabilities over scores", p, [&](void *to) {
-            device.attn_softmax({a, p.data(), to});
+            device.run(AttnSoftmax{a, p.data(), to});
         });
-        device.attn_softmax({a, p.data(), p.data()});
+        device.run(AttnSoftmax{a, p.data(), p.data()});
         check_over("attn_softmax_backward: dscores over dprobabilities", dp, [&](void *to) {
-            device.attn_softmax_backward({a, p.data(), dp.data(), to});
+            device.run(AttnSoftmaxBackward{a, p.data(), dp.data(), to});
         });
     }
 }

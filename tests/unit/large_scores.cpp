@@ -49,13 +49,13 @@ struct Rows {
         const auto scratch = [&](Kernel kernel) {
             return std::make_unique<Block>(device.traits().workspace(kernel, size));
         };
-        device.attention_forward({a, heads(q), heads(k), heads(v), heads(context), row_max.data(), inverse.data(),
-                                  scratch(Kernel::attention_forward)->data()});
+        device.run(AttentionForward{a, heads(q), heads(k), heads(v), heads(context), row_max.data(), inverse.data(),
+                                    scratch(Kernel::attention_forward)->data()});
         // Channel c of the gradient belongs to one query: dv is then its row of probabilities.
         for (int64_t c = 0; c < wide; ++c) dcontext[size_t((s - wide + c) * d + c)] = 1.0f;
-        device.attention_backward({a, heads(q), heads(k), heads(v), heads(context), heads(dcontext), row_max.data(),
-                                   inverse.data(), heads(dq), heads(dk), heads(dv),
-                                   scratch(Kernel::attention_backward)->data()});
+        device.run(AttentionBackward{a, heads(q), heads(k), heads(v), heads(context), heads(dcontext), row_max.data(),
+                                     inverse.data(), heads(dq), heads(dk), heads(dv),
+                                     scratch(Kernel::attention_backward)->data()});
         probabilities.resize(size_t(wide * s));
         for (int64_t c = 0; c < wide; ++c)
             for (int64_t j = 0; j < s; ++j) probabilities[size_t(c * s + j)] = dv[size_t(j * d + c)];

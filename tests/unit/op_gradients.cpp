@@ -22,8 +22,8 @@ void norm_case(Device &device, bool rms, bool zero_centered, bool with_add) {
         dbias(f64, width);
     const double epsilon = 1e-2;
     const auto loss = [&] {
-        device.norm_forward({f64, rows, width, rms, zero_centered, epsilon, x.data(), weight.data(),
-                             rms ? nullptr : bias.data(), y.data(), rstd.data(), rms ? nullptr : mean.data()});
+        device.run(NormForward{f64, rows, width, rms, zero_centered, epsilon, x.data(), weight.data(),
+                               rms ? nullptr : bias.data(), y.data(), rstd.data(), rms ? nullptr : mean.data()});
         // What arrives from elsewhere is the gradient of <add, x>.
         return product(y, dy) + (with_add ? product(x, add) : 0.0);
     };
@@ -33,9 +33,9 @@ void norm_case(Device &device, bool rms, bool zero_centered, bool with_add) {
     size.n = width;
     Scratch scratch(device, Kernel::norm_backward, size);
     const auto backward = [&](bool accumulate) {
-        device.norm_backward({f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(),
-                              rstd.data(), rms ? nullptr : mean.data(), with_add ? add.data() : nullptr, dx.data(),
-                              dweight.data(), rms ? nullptr : dbias.data(), accumulate, scratch.data()});
+        device.run(NormBackward{f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(),
+                                rstd.data(), rms ? nullptr : mean.data(), with_add ? add.data() : nullptr, dx.data(),
+                                dweight.data(), rms ? nullptr : dbias.data(), accumulate, scratch.data()});
     };
     std::vector<Wrt> wrt = {{"x", &x, &dx, false}, {"weight", &weight, &dweight, true}};
     if (!rms) wrt.push_back({"bias", &bias, &dbias, true});
@@ -44,9 +44,9 @@ void norm_case(Device &device, bool rms, bool zero_centered, bool with_add) {
 
     // A part alone gives the same.
     Tensor only(f64, width);
-    device.norm_backward({f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(),
-                          rstd.data(), rms ? nullptr : mean.data(), nullptr, nullptr, only.data(), nullptr, false,
-                          scratch.data()});
+    device.run(NormBackward{f64, rows, width, rms, zero_centered, epsilon, dy.data(), x.data(), weight.data(),
+                            rstd.data(), rms ? nullptr : mean.data(), nullptr, nullptr, only.data(), nullptr, false,
+                            scratch.data()});
     CHECK(only == dweight);
 }
 
@@ -73,16 +73,16 @@ TEST_CASE("gradients: linears") {
         size.bias = with_bias;
         const auto loss = [&] {
             Scratch scratch(*device, Kernel::linear_forward, size);
-            device->linear_forward(
-                {f64, m, n, k, x.data(), w.data(), with_bias ? bias.data() : nullptr, y.data(), scratch.data()});
+            device->run(LinearForward{f64, m, n, k, x.data(), w.data(), with_bias ? bias.data() : nullptr, y.data(),
+                                      scratch.data()});
             return product(y, dy);
         };
         const auto backward = [&](bool accumulate) {
             Scratch dgrad(*device, Kernel::linear_dgrad, size), wgrad(*device, Kernel::linear_wgrad, size);
             Scratch bias_grad(*device, Kernel::bias_grad, size);
-            device->linear_dgrad({f64, m, n, k, dy.data(), w.data(), dx.data(), dgrad.data()});
-            device->linear_wgrad({f64, m, n, k, dy.data(), x.data(), dw.data(), accumulate, wgrad.data()});
-            if (with_bias) device->bias_grad({f64, m, n, dy.data(), db.data(), accumulate, bias_grad.data()});
+            device->run(LinearDgrad{f64, m, n, k, dy.data(), w.data(), dx.data(), dgrad.data()});
+            device->run(LinearWgrad{f64, m, n, k, dy.data(), x.data(), dw.data(), accumulate, wgrad.data()});
+            if (with_bias) device->run(BiasGrad{f64, m, n, dy.data(), db.data(), accumulate, bias_grad.data()});
         };
         std::vector<Wrt> wrt = {{"x", &x, &dx, false}, {"weight", &w, &dw, true}};
         if (with_bias) wrt.push_back({"bias", &bias, &db, true});
@@ -103,13 +103,13 @@ TEST_CASE("gradients: bias, dropout and add") {
                 Tensor dy = Tensor::random(f64, count, 4), y(f64, count), dx(f64, count), dbias(f64, width),
                        dresidual(f64, count);
                 const auto loss = [&] {
-                    device->bias_dropout_add({f64, tokens, width, dropout, x.data(), with_bias ? bias.data() : nullptr,
-                                              residual.data(), y.data()});
+                    device->run(BiasDropoutAdd{f64, tokens, width, dropout, x.data(), with_bias ? bias.data() : nullptr,
+                                               residual.data(), y.data()});
                     return product(y, dy);
                 };
                 const auto backward = [&](bool accumulate) {
-                    device->dropout_backward({f64, tokens, width, dropout, dy.data(), dx.data()});
-                    device->bias_grad({f64, tokens.rows(), width, dx.data(), dbias.data(), accumulate, nullptr});
+                    device->run(DropoutBackward{f64, tokens, width, dropout, dy.data(), dx.data()});
+                    device->run(BiasGrad{f64, tokens.rows(), width, dx.data(), dbias.data(), accumulate, nullptr});
                     dresidual = dy;
                 };
                 std::vector<Wrt> wrt = {{"x", &x, &dx, false}, {"residual", &residual, &dresidual, false}};
@@ -128,8 +128,8 @@ TEST_CASE("dropout: the same elements for both layouts") {
     const int64_t seq = 4, batch = 3, width = 5;
     Tensor ones(f64, seq * batch * width), s_major(f64, ones.count()), b_major(f64, ones.count());
     ones.fill(1.0);
-    device->dropout_backward({f64, {seq, batch, false}, width, dropout_of(0.5), ones.data(), s_major.data()});
-    device->dropout_backward({f64, {seq, batch, true}, width, dropout_of(0.5), ones.data(), b_major.data()});
+    device->run(DropoutBackward{f64, {seq, batch, false}, width, dropout_of(0.5), ones.data(), s_major.data()});
+    device->run(DropoutBackward{f64, {seq, batch, true}, width, dropout_of(0.5), ones.data(), b_major.data()});
     int64_t different = 0;
     for (int64_t s = 0; s < seq; ++s) {
         for (int64_t b = 0; b < batch; ++b) {
@@ -152,11 +152,11 @@ TEST_CASE("gradients: activations") {
         }
         Tensor m(f64, rows * width), dg(f64, g.count());
         const auto loss = [&] {
-            device->activation_forward({f64, kind, rows, width, g.data(), m.data()});
+            device->run(ActivationForward{f64, kind, rows, width, g.data(), m.data()});
             return product(m, dm);
         };
         const auto backward = [&](bool) {
-            device->activation_backward({f64, kind, rows, width, g.data(), dm.data(), dg.data()});
+            device->run(ActivationBackward{f64, kind, rows, width, g.data(), dm.data(), dg.data()});
         };
         check_backward("activation " + std::to_string(kind), {{"g", &g, &dg, false}}, loss, backward);
     }
@@ -171,7 +171,7 @@ TEST_CASE("activations: known values") {
         Tensor g(f64, 2), m(f64, 1);
         g.set(0, x);
         g.set(1, up);
-        device->activation_forward({f64, kind, 1, 1, g.data(), m.data()});
+        device->run(ActivationForward{f64, kind, 1, 1, g.data(), m.data()});
         CHECK(m[0] == doctest::Approx(want[kind]).epsilon(1e-15));
     }
 }

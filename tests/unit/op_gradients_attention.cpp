@@ -47,14 +47,14 @@ struct Setup {
     }
     void forward(Device &device) {
         Scratch scratch(device, Kernel::attention_forward, test.size(f64));
-        device.attention_forward(
-            {a, q(), k(), v(), heads(context), row_max.data(), inverse_sum.data(), scratch.data()});
+        device.run(
+            AttentionForward{a, q(), k(), v(), heads(context), row_max.data(), inverse_sum.data(), scratch.data()});
     }
     void backward(Device &device) {
         Scratch scratch(device, Kernel::attention_backward, test.size(f64));
-        device.attention_backward({a, q(), k(), v(), heads(context), heads(dcontext), row_max.data(),
-                                   inverse_sum.data(), test.packed().q(dqkv), test.packed().k(dqkv),
-                                   test.packed().v(dqkv), scratch.data()});
+        device.run(AttentionBackward{a, q(), k(), v(), heads(context), heads(dcontext), row_max.data(),
+                                     inverse_sum.data(), test.packed().q(dqkv), test.packed().k(dqkv),
+                                     test.packed().v(dqkv), scratch.data()});
     }
 };
 
@@ -81,14 +81,14 @@ TEST_CASE("gradients: attention scores") {
         Setup s(test);
         Tensor scores(f64, s.squares), dscores = s.scores(21, 0.0);
         const auto loss = [&] {
-            device->attn_scores({s.a, s.q(), s.k(), scores.data()});
+            device->run(AttnScores{s.a, s.q(), s.k(), scores.data()});
             return product(scores, dscores);
         };
         const auto backward = [&](bool) {
             Scratch scratch(*device, Kernel::attn_scores_backward, test.size(f64));
             s.dqkv.fill(0.0);  // values have no part in it
-            device->attn_scores_backward(
-                {s.a, dscores.data(), s.q(), s.k(), test.packed().q(s.dqkv), test.packed().k(s.dqkv), scratch.data()});
+            device->run(AttnScoresBackward{s.a, dscores.data(), s.q(), s.k(), test.packed().q(s.dqkv),
+                                           test.packed().k(s.dqkv), scratch.data()});
         };
         check_backward(test.name, {{"qkv", &s.qkv, &s.dqkv, false}}, loss, backward);
         int64_t wrong = 0;
@@ -104,10 +104,10 @@ TEST_CASE("gradients: attention softmax") {
         Setup s(test);
         Tensor scores = s.scores(31, -HUGE_VAL), dp = s.scores(32, 0.0), p(f64, s.squares), dscores(f64, s.squares);
         const auto loss = [&] {
-            device->attn_softmax({s.a, scores.data(), p.data()});
+            device->run(AttnSoftmax{s.a, scores.data(), p.data()});
             return product(p, dp);
         };
-        const auto backward = [&](bool) { device->attn_softmax_backward({s.a, p.data(), dp.data(), dscores.data()}); };
+        const auto backward = [&](bool) { device->run(AttnSoftmaxBackward{s.a, p.data(), dp.data(), dscores.data()}); };
         check_backward(test.name, {{"scores", &scores, &dscores, false}}, loss, backward);
         int64_t wrong = 0;
         for (int64_t i = 0; i < s.squares; ++i) wrong += !s.sees(i) && (p[i] != 0.0 || dscores[i] != 0.0);
@@ -124,19 +124,19 @@ TEST_CASE("gradients: attention context") {
         const Heads values = alone(v, test.groups, 1, test.d), dvalues = alone(dv, test.groups, 1, test.d);
         Scratch scratch(*device, Kernel::attn_context_backward, test.size(f64));
         const auto loss = [&] {
-            device->attn_context({s.a, p.data(), values, s.heads(s.context)});
+            device->run(AttnContext{s.a, p.data(), values, s.heads(s.context)});
             return product(s.context, s.dcontext);
         };
         const auto backward = [&](bool) {
-            device->attn_context_backward(
-                {s.a, p.data(), values, s.heads(s.dcontext), dp.data(), dvalues, scratch.data()});
+            device->run(
+                AttnContextBackward{s.a, p.data(), values, s.heads(s.dcontext), dp.data(), dvalues, scratch.data()});
         };
         check_backward(test.name, {{"probabilities", &p, &dp, false}, {"v", &v, &dv, false}}, loss, backward);
 
         Tensor dp_only(f64, dp.count()), dv_only(f64, dv.count());
-        device->attn_context_backward({s.a, p.data(), values, s.heads(s.dcontext), dp_only.data(), {}, nullptr});
-        device->attn_context_backward({s.a, p.data(), values, s.heads(s.dcontext), nullptr,
-                                       alone(dv_only, test.groups, 1, test.d), scratch.data()});
+        device->run(AttnContextBackward{s.a, p.data(), values, s.heads(s.dcontext), dp_only.data(), {}, nullptr});
+        device->run(AttnContextBackward{s.a, p.data(), values, s.heads(s.dcontext), nullptr,
+                                        alone(dv_only, test.groups, 1, test.d), scratch.data()});
         CHECK(dp_only == dp);
         CHECK(dv_only == dv);
     }
@@ -163,14 +163,14 @@ TEST_CASE("fused attention equals its steps") {
         Scratch context_scratch(*device, Kernel::attn_context_backward, size),
             scores_scratch(*device, Kernel::attn_scores_backward, size);
         Tensor p(f64, steps.squares), ds(f64, steps.squares);
-        device->attn_scores({steps.a, steps.q(), steps.k(), p.data()});
-        device->attn_softmax({steps.a, p.data(), p.data()});
-        device->attn_context({steps.a, p.data(), steps.v(), steps.heads(steps.context)});
-        device->attn_context_backward({steps.a, p.data(), steps.v(), steps.heads(steps.dcontext), ds.data(),
-                                       test.packed().v(steps.dqkv), context_scratch.data()});
-        device->attn_softmax_backward({steps.a, p.data(), ds.data(), ds.data()});
-        device->attn_scores_backward({steps.a, ds.data(), steps.q(), steps.k(), test.packed().q(steps.dqkv),
-                                      test.packed().k(steps.dqkv), scores_scratch.data()});
+        device->run(AttnScores{steps.a, steps.q(), steps.k(), p.data()});
+        device->run(AttnSoftmax{steps.a, p.data(), p.data()});
+        device->run(AttnContext{steps.a, p.data(), steps.v(), steps.heads(steps.context)});
+        device->run(AttnContextBackward{steps.a, p.data(), steps.v(), steps.heads(steps.dcontext), ds.data(),
+                                        test.packed().v(steps.dqkv), context_scratch.data()});
+        device->run(AttnSoftmaxBackward{steps.a, p.data(), ds.data(), ds.data()});
+        device->run(AttnScoresBackward{steps.a, ds.data(), steps.q(), steps.k(), test.packed().q(steps.dqkv),
+                                       test.packed().k(steps.dqkv), scores_scratch.data()});
         CHECK(distance(fused.context, steps.context) < 1e-12);
         CHECK(distance(fused.dqkv, steps.dqkv) < 1e-12);
     }

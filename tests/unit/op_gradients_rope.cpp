@@ -90,7 +90,7 @@ TEST_CASE("gradients: norm and rotary embedding of queries and keys") {
         a.q_mean = when(biases, q_mean), a.k_mean = when(biases, k_mean);
 
         const auto loss = [&] {
-            device->qk_norm_rope(a);
+            device->run(a);
             return product(q_out, dq_out) + product(k_out, dk_out);
         };
         const auto backward = [&](bool accumulate) {
@@ -116,7 +116,7 @@ TEST_CASE("gradients: norm and rotary embedding of queries and keys") {
             b.dk_weight = when(test.norm, grads[2]), b.dk_bias = when(biases, grads[3]);
             b.accumulate = accumulate;
             b.workspace = scratch.data();
-            device->qk_norm_rope_backward(b);
+            device->run(b);
         };
         std::vector<Wrt> wrt = {{"qkv", &qkv, &dqkv, false}};
         if (test.norm) {
@@ -148,7 +148,7 @@ TEST_CASE("rotary embedding: pairs turn, other channels pass, positions restart 
         a.cos = tables.cos.data(), a.sin = tables.sin.data();
         a.q = alone(q, 1, 1, d), a.k = alone(k, 1, 1, d), a.q_out = alone(q_out, 1, 1, d),
         a.k_out = alone(k_out, 1, 1, d);
-        device->qk_norm_rope(a);
+        device->run(a);
         for (int64_t s = 0; s < seq; ++s) {
             const double t = s == 0 ? 0.0 : double(s - 1);
             for (int64_t pair = 0; pair < 2; ++pair) {

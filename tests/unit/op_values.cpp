@@ -28,8 +28,8 @@ TEST_CASE("values: norms") {
                 weight.set(c, gamma[c] - (zero_centered ? 1.0 : 0.0));
                 bias.set(c, shift[c]);
             }
-            device->norm_forward({f64, 1, 4, rms, zero_centered, epsilon, x.data(), weight.data(),
-                                  rms ? nullptr : bias.data(), y.data(), rstd.data(), rms ? nullptr : mean.data()});
+            device->run(NormForward{f64, 1, 4, rms, zero_centered, epsilon, x.data(), weight.data(),
+                                    rms ? nullptr : bias.data(), y.data(), rstd.data(), rms ? nullptr : mean.data()});
             const double root = rms ? std::sqrt(13.0) : 2.0;
             for (int64_t c = 0; c < 4; ++c) {
                 CHECK(near(y[c], rms ? values[c] / root * gamma[c] : (values[c] - 3.0) / root * gamma[c] + shift[c]));
@@ -47,7 +47,7 @@ TEST_CASE("values: linear") {
     Tensor x(f64, 6), w(f64, 6), bias(f64, 2), y(f64, 4);
     for (int64_t i = 0; i < 6; ++i) x.set(i, in[i]), w.set(i, weights[i]);
     bias.set(0, 10.0), bias.set(1, 20.0);
-    device->linear_forward({f64, 2, 2, 3, x.data(), w.data(), bias.data(), y.data(), nullptr});
+    device->run(LinearForward{f64, 2, 2, 3, x.data(), w.data(), bias.data(), y.data(), nullptr});
     for (int64_t i = 0; i < 4; ++i) CHECK(y[i] == want[i]);
 }
 
@@ -58,8 +58,8 @@ TEST_CASE("values: bias, dropout and add") {
     for (const bool batch_first : {false, true}) {
         Tensor x = Tensor::random(f64, seq * batch * width, 1), bias = Tensor::random(f64, width, 2);
         Tensor residual = Tensor::random(f64, x.count(), 3), y(f64, x.count());
-        device->bias_dropout_add(
-            {f64, {seq, batch, batch_first}, width, dropout, x.data(), bias.data(), residual.data(), y.data()});
+        device->run(BiasDropoutAdd{
+            f64, {seq, batch, batch_first}, width, dropout, x.data(), bias.data(), residual.data(), y.data()});
         for (int64_t s = 0; s < seq; ++s) {
             for (int64_t b = 0; b < batch; ++b) {
                 for (int64_t c = 0; c < width; ++c) {
@@ -83,9 +83,9 @@ TEST_CASE("values: attention, and the statistics of its rows") {
         Tensor qkv = Tensor::random(f64, rows * packed.width(), 1), context(f64, rows * test.heads * d);
         Tensor row_max(f64, rows * test.heads), inverse_sum(f64, rows * test.heads);
         Scratch scratch(*device, Kernel::attention_forward, test.size(f64));
-        device->attention_forward({a, packed.q(qkv), packed.k(qkv), packed.v(qkv),
-                                   alone(context, test.groups, per_group, d), row_max.data(), inverse_sum.data(),
-                                   scratch.data()});
+        device->run(AttentionForward{a, packed.q(qkv), packed.k(qkv), packed.v(qkv),
+                                     alone(context, test.groups, per_group, d), row_max.data(), inverse_sum.data(),
+                                     scratch.data()});
         const auto row = [&](int64_t t, int64_t b) { return test.batch_first ? b * s + t : t * test.batch + b; };
         int64_t wrong = 0;
         for (int64_t b = 0; b < test.batch; ++b) {

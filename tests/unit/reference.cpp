@@ -42,37 +42,37 @@ TEST_CASE("reference: linears, norms and pointwise kernels round once") {
     const auto d = make_reference_device();
     const int64_t m = 5, n = 7, k = 6;
     check_one_rounding("linear_forward", {m * k, n * k, n}, m * n, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-        d->linear_forward({t, m, n, k, in[0].data(), in[1].data(), in[2].data(), out.data(), nullptr});
+        d->run(LinearForward{t, m, n, k, in[0].data(), in[1].data(), in[2].data(), out.data(), nullptr});
     });
     check_one_rounding("linear_dgrad", {m * n, n * k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-        d->linear_dgrad({t, m, n, k, in[0].data(), in[1].data(), out.data(), nullptr});
+        d->run(LinearDgrad{t, m, n, k, in[0].data(), in[1].data(), out.data(), nullptr});
     });
     check_one_rounding(
         "linear_wgrad", {40 * n, 40 * k}, n * k,
         [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-            d->linear_wgrad({t, 40, n, k, in[0].data(), in[1].data(), out.data(), false, nullptr});
+            d->run(LinearWgrad{t, 40, n, k, in[0].data(), in[1].data(), out.data(), false, nullptr});
         },
         wide);
     check_one_rounding("norm_forward", {m * k, k, k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
         Tensor rstd(wide(t), m), mean(wide(t), m);
-        d->norm_forward({t, m, k, false, true, 1e-5, in[0].data(), in[1].data(), in[2].data(), out.data(), rstd.data(),
-                         mean.data()});
+        d->run(NormForward{t, m, k, false, true, 1e-5, in[0].data(), in[1].data(), in[2].data(), out.data(),
+                           rstd.data(), mean.data()});
     });
     check_one_rounding(
         "bias_dropout_add", {m * k, k, m * k}, m * k, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-            d->bias_dropout_add(
-                {t, {m, 1, false}, k, dropout_of(0.2), in[0].data(), in[1].data(), in[2].data(), out.data()});
+            d->run(BiasDropoutAdd{
+                t, {m, 1, false}, k, dropout_of(0.2), in[0].data(), in[1].data(), in[2].data(), out.data()});
         });
     for (mdlm_activation kind = MDLM_ACT_GELU; kind <= MDLM_ACT_GEGLU; ++kind) {
         if (kind == MDLM_ACT_SQUARED_RELU) continue;  // half of its values are 0
         check_one_rounding("activation_forward", {2 * m * k}, m * k,
                            [&](DType t, std::vector<Tensor> &in, Tensor &out) {
-                               d->activation_forward({t, kind, m, k, in[0].data(), out.data()});
+                               d->run(ActivationForward{t, kind, m, k, in[0].data(), out.data()});
                            });
         check_one_rounding("activation_backward", {2 * m * k, m * k}, m * k,
                            [&](DType t, std::vector<Tensor> &in, Tensor &out) {
                                Tensor dg(t, 2 * m * k);
-                               d->activation_backward({t, kind, m, k, in[0].data(), in[1].data(), dg.data()});
+                               d->run(ActivationBackward{t, kind, m, k, in[0].data(), in[1].data(), dg.data()});
                                for (int64_t i = 0; i < m * k; ++i) out.set(i, dg[i]);
                            });
     }
@@ -93,15 +93,15 @@ TEST_CASE("reference: attention kernels round once") {
                                Attention a = test.shape(t, docs);
                                // A query that sees one key rounds nothing.
                                a.mask.type = MDLM_MASK_NO_MASK, a.mask.left = a.mask.right = -1;
-                               d->attention_forward({a, packed.q(in[0]), packed.k(in[0]), packed.v(in[0]),
-                                                     alone(out, test.groups, packed.per_group(), test.d),
-                                                     row_max.data(), inverse_sum.data(), scratch.data()});
+                               d->run(AttentionForward{a, packed.q(in[0]), packed.k(in[0]), packed.v(in[0]),
+                                                       alone(out, test.groups, packed.per_group(), test.d),
+                                                       row_max.data(), inverse_sum.data(), scratch.data()});
                            });
         if (!test.documents.empty()) continue;
         check_one_rounding(test.name, {squares}, squares, [&](DType t, std::vector<Tensor> &in, Tensor &out) {
             Attention a = test.shape(t, docs);
             a.mask.type = MDLM_MASK_NO_MASK, a.mask.left = a.mask.right = -1;
-            d->attn_softmax({a, in[0].data(), out.data()});
+            d->run(AttnSoftmax{a, in[0].data(), out.data()});
         });
     }
 }
@@ -111,7 +111,7 @@ TEST_CASE("reference: float64 is not float: sums keep what float would lose") {
     Tensor x(DType::f64, 3), w(DType::f64, 3), y(DType::f64, 1);
     x.set(0, 1e12), x.set(1, 1.0), x.set(2, -1e12);
     w.fill(1.0);
-    d->linear_forward({DType::f64, 1, 1, 3, x.data(), w.data(), nullptr, y.data(), nullptr});
+    d->run(LinearForward{DType::f64, 1, 1, 3, x.data(), w.data(), nullptr, y.data(), nullptr});
     CHECK(y[0] == 1.0);
 }
 
@@ -138,29 +138,7 @@ TEST_CASE("traits: what each device kind supports") {
     CHECK(status(MDLM_DEVICE_CPU, -1) == MDLM_ERROR_ARGUMENT);
     const auto device = make_reference_device();
     Tensor x(DType::f16, 1);
-    CHECK_THROWS_AS(device->activation_forward({DType::f16, MDLM_ACT_GELU, 1, 1, x.data(), x.data()}), Error);
-}
-
-TEST_CASE("traits: scratch grows with every size") {
-    const Kernel kernels[] = {Kernel::linear_forward,      Kernel::linear_dgrad,       Kernel::linear_wgrad,
-                              Kernel::bias_grad,           Kernel::norm_backward,      Kernel::qk_norm_rope_backward,
-                              Kernel::attention_forward,   Kernel::attention_backward, Kernel::attn_context_backward,
-                              Kernel::attn_scores_backward};
-    int64_t KernelSize::*const sizes[] = {&KernelSize::rows,  &KernelSize::n,      &KernelSize::k, &KernelSize::seq,
-                                          &KernelSize::heads, &KernelSize::groups, &KernelSize::d};
-    const Traits traits = traits_of(MDLM_DEVICE_REFERENCE, 1);
-    for (const Kernel kernel : kernels) {
-        KernelSize size{DType::f32, 64, 32, 32, 32, 4, 2, 8};
-        for (const auto member : sizes) {
-            const int64_t before = traits.workspace(kernel, size);
-            KernelSize larger = size;
-            larger.*member += 1;
-            CHECK(traits.workspace(kernel, larger) >= before);
-        }
-    }
-    CHECK_THROWS_AS(traits.workspace(Kernel::attention_backward,
-                                     KernelSize{DType::f32, 1, 1, 1, int64_t{1} << 40, 1, 1, int64_t{1} << 40}),
-                    Error);
+    CHECK_THROWS_AS(device->run(ActivationForward{DType::f16, MDLM_ACT_GELU, 1, 1, x.data(), x.data()}), Error);
 }
 
 }  // namespace

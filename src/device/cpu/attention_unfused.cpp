@@ -233,4 +233,7 @@ void attn_scores_backward(Pool &pool, const AttnScoresBackward &a) {
     if (a.dk.base != nullptr) over_queries(pool, a.shape, a.dscores, Dropout{}, a.q, a.dk, scale);
 }
 
+int64_t attn_context_backward_workspace(const KernelSize &, int32_t) { return 0; }
+int64_t attn_scores_backward_workspace(const KernelSize &, int32_t) { return 0; }
+
 }  // namespace mdlm::cpu

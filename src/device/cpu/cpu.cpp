@@ -7,12 +7,34 @@
 #include <cpuid.h>
 #endif
 
+#include "base/cores.hpp"
 #include "base/status.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/linear.hpp"
 #include "device/cpu/product.hpp"
+#include "device/device.hpp"
 
 namespace mdlm {
+namespace cpu {
+namespace {
+
+struct Entry {
+    void (*run)(Resources &, const void *arguments);
+    void (*prepare)(Resources &, const KernelSize &);
+};
+#define MDLM_KERNEL(name, Arguments)                                                                                   \
+    {[](Resources &r, const void *a) { name(r, *static_cast<const Arguments *>(a)); },                                 \
+     [](Resources &r, const KernelSize &size) {                                                                        \
+         if constexpr (prepared<Arguments>) name##_prepare(r, size);                                                   \
+     }},
+constexpr Entry entries[] = {MDLM_KERNELS(MDLM_KERNEL)};
+#undef MDLM_KERNEL
+const Entry &entry(Kernel kernel) { return entries[static_cast<int>(kernel)]; }
+
+constexpr std::array<Workspace, kernel_count> workspaces = {MDLM_KERNELS(MDLM_WORKSPACE)};
+
+}  // namespace
+}  // namespace cpu
 namespace {
 
 const char *instruction_set() {
@@ -45,53 +67,34 @@ std::unique_ptr<cpu::Library> library_for(mdlm_matmul matmul, int32_t workers) {
 class CpuDevice final : public Device {
 public:
     CpuDevice(std::unique_ptr<Pool> pool, mdlm_matmul matmul)
-        : pool_(std::move(pool)), linears_(pool_->size(), library_for(matmul, pool_->size())) {}
+        : threads_(pool->size()), r_{std::move(pool), {threads_, library_for(matmul, threads_)}} {}
 
-    Traits traits() const override { return {MDLM_DEVICE_CPU, pool_->size()}; }
+    Traits traits() const override { return {MDLM_DEVICE_CPU, threads_}; }
     void describe(char *line, size_t cap) const override {
-        const cpu::Library *library = linears_.library();
+        const cpu::Library *library = r_.linears.library();
         const auto matmuls = [&](DType type) {
             return library != nullptr && library->runs(type) ? library->name() : "own";
         };
         std::snprintf(line, cap, "cpu: %d thread%s, %s (kernels for %s); matmuls in f32: %s, bf16: %s",
-                      static_cast<int>(pool_->size()), pool_->size() == 1 ? "" : "s", instruction_set(),
-                      cpu::kernel_target(), matmuls(DType::f32), matmuls(DType::bf16));
+                      static_cast<int>(threads_), threads_ == 1 ? "" : "s", instruction_set(), cpu::kernel_target(),
+                      matmuls(DType::f32), matmuls(DType::bf16));
     }
 
-    std::shared_ptr<void> begin_shape() override { return linears_.begin_shape(); }
-    void prepare(Kernel kernel, const KernelSize &size) override { linears_.prepare(kernel, size); }
+    std::shared_ptr<void> begin_shape() override { return r_.linears.begin_shape(); }
+    void prepare(Kernel kernel, const KernelSize &size) override { cpu::entry(kernel).prepare(r_, size); }
+    void launch(Kernel kernel, const void *arguments) override { cpu::entry(kernel).run(r_, arguments); }
 
     void copy(void *to, const void *from, size_t bytes) override {
         if (bytes > 0) std::memmove(to, from, bytes);
     }
+    Pool *pool() override { return r_.pool.get(); }
     void zero(void *memory, size_t bytes) override {
         if (bytes > 0) std::memset(memory, 0, bytes);
     }
 
-    void norm_forward(const NormForward &a) override { cpu::norm_forward(*pool_, a); }
-    void norm_backward(const NormBackward &a) override { cpu::norm_backward(*pool_, a); }
-    void linear_forward(const LinearForward &a) override { linears_.forward(*pool_, a); }
-    void linear_dgrad(const LinearDgrad &a) override { linears_.dgrad(*pool_, a); }
-    void linear_wgrad(const LinearWgrad &a) override { linears_.wgrad(*pool_, a); }
-    void bias_grad(const BiasGrad &a) override { cpu::bias_grad(*pool_, a); }
-    void qk_norm_rope(const QkNormRope &a) override { cpu::qk_norm_rope(*pool_, a); }
-    void qk_norm_rope_backward(const QkNormRopeBackward &a) override { cpu::qk_norm_rope_backward(*pool_, a); }
-    void attention_forward(const AttentionForward &a) override { cpu::attention_forward(*pool_, a); }
-    void attention_backward(const AttentionBackward &a) override { cpu::attention_backward(*pool_, a); }
-    void attn_scores(const AttnScores &a) override { cpu::attn_scores(*pool_, a); }
-    void attn_softmax(const AttnSoftmax &a) override { cpu::attn_softmax(*pool_, a); }
-    void attn_context(const AttnContext &a) override { cpu::attn_context(*pool_, a); }
-    void attn_context_backward(const AttnContextBackward &a) override { cpu::attn_context_backward(*pool_, a); }
-    void attn_softmax_backward(const AttnSoftmaxBackward &a) override { cpu::attn_softmax_backward(*pool_, a); }
-    void attn_scores_backward(const AttnScoresBackward &a) override { cpu::attn_scores_backward(*pool_, a); }
-    void bias_dropout_add(const BiasDropoutAdd &a) override { cpu::bias_dropout_add(*pool_, a); }
-    void dropout_backward(const DropoutBackward &a) override { cpu::dropout_backward(*pool_, a); }
-    void activation_forward(const ActivationForward &a) override { cpu::activation_forward(*pool_, a); }
-    void activation_backward(const ActivationBackward &a) override { cpu::activation_backward(*pool_, a); }
-
 private:
-    std::unique_ptr<Pool> pool_;
-    cpu::Linears linears_;
+    int32_t threads_;
+    cpu::Resources r_;
 };
 
 }  // namespace
@@ -100,22 +103,8 @@ std::unique_ptr<Device> make_cpu_device(std::unique_ptr<Pool> pool, mdlm_matmul 
     return std::make_unique<CpuDevice>(std::move(pool), matmul);
 }
 
-bool cpu_supports(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
-
-int64_t cpu_workspace(Kernel kernel, const KernelSize &size, int32_t threads) {
-    switch (kernel) {
-    case Kernel::linear_forward:
-    case Kernel::linear_dgrad:
-    case Kernel::linear_wgrad: return cpu::linear_workspace(size.dtype, threads);
-    case Kernel::bias_grad: return cpu::bias_grad_workspace(size, threads);
-    case Kernel::norm_backward: return cpu::norm_backward_workspace(size, threads);
-    case Kernel::qk_norm_rope_backward: return cpu::qk_norm_rope_backward_workspace(size, threads);
-    case Kernel::attention_forward: return cpu::attention_forward_workspace(size, threads);
-    case Kernel::attention_backward: return cpu::attention_backward_workspace(size, threads);
-    case Kernel::attn_context_backward:
-    case Kernel::attn_scores_backward: return 0;
-    }
-    return 0;
-}
+constinit const DeviceKind cpu_kind = {
+    MDLM_DEVICE_CPU, false, [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; },
+    [](int32_t asked) { return asked == 0 ? usable_cores() : asked; }, cpu::workspaces};
 
 }  // namespace mdlm

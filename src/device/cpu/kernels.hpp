@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the CPU device, one function each, and the scratch bytes that they need. Contracts:
-// device/kernels.hpp.
+// The kernels of the CPU device, one function for each line of kernel_table.hpp, and the scratch bytes that they need.
+// Contracts: device/kernels.hpp.
 #pragma once
 #include "base/pool.hpp"
-#include "device/device.hpp"
+#include "device/traits.hpp"
 
 namespace mdlm::cpu {
 
-void norm_forward(Pool &, const NormForward &);
-void norm_backward(Pool &, const NormBackward &);
-void bias_grad(Pool &, const BiasGrad &);
-void qk_norm_rope(Pool &, const QkNormRope &);
-void qk_norm_rope_backward(Pool &, const QkNormRopeBackward &);
-void attention_forward(Pool &, const AttentionForward &);
-void attention_backward(Pool &, const AttentionBackward &);
-void attn_scores(Pool &, const AttnScores &);
-void attn_softmax(Pool &, const AttnSoftmax &);
-void attn_context(Pool &, const AttnContext &);
-void attn_context_backward(Pool &, const AttnContextBackward &);
-void attn_softmax_backward(Pool &, const AttnSoftmaxBackward &);
-void attn_scores_backward(Pool &, const AttnScoresBackward &);
-void bias_dropout_add(Pool &, const BiasDropoutAdd &);
-void dropout_backward(Pool &, const DropoutBackward &);
-void activation_forward(Pool &, const ActivationForward &);
-void activation_backward(Pool &, const ActivationBackward &);
+// The device's pool, and what is made ready for shapes (linear.hpp). Only kernels that are prepared see the latter.
+struct Resources;
+template <class Arguments>
+inline constexpr bool prepared = false;
+template <>
+inline constexpr bool prepared<LinearForward> = true;
+template <>
+inline constexpr bool prepared<LinearDgrad> = true;
+template <>
+inline constexpr bool prepared<LinearWgrad> = true;
 
-int64_t norm_backward_workspace(const KernelSize &, int32_t threads);
-int64_t bias_grad_workspace(const KernelSize &, int32_t threads);
-int64_t qk_norm_rope_backward_workspace(const KernelSize &, int32_t threads);
-int64_t attention_forward_workspace(const KernelSize &, int32_t threads);
-int64_t attention_backward_workspace(const KernelSize &, int32_t threads);
-int64_t linear_workspace(DType, int32_t threads);  // of linear.hpp
+#define MDLM_KERNEL(name, Arguments)                                                                                   \
+    void name(std::conditional_t<prepared<Arguments>, Resources, Pool> &, const Arguments &);                          \
+    int64_t name##_workspace(const KernelSize &, int32_t threads); /* where the arguments have one */                  \
+    void name##_prepare(Resources &, const KernelSize &);          /* where it is prepared */
+MDLM_KERNELS(MDLM_KERNEL)
+#undef MDLM_KERNEL
+
+int64_t linear_workspace(DType, int32_t threads);  // of each of the three
 
 }  // namespace mdlm::cpu

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "device/cpu/kernels.hpp"
 #include "device/cpu/spans.hpp"
 #include "device/cpu/tasks.hpp"
 #include "device/cpu/tiling.hpp"
@@ -17,17 +16,17 @@ constexpr int64_t tile_rows = 256, least_rows = 32, least_columns = 128, enough_
 
 int64_t stride(DType type) { return std::max(scratch_cap, own_workspace(type)); }
 
-Matmul matmul_of(Kernel kernel, DType type, int64_t m, int64_t n, int64_t k, bool bias, bool accumulate) {
-    switch (kernel) {
-    case Kernel::linear_forward: return {type, type, m, n, k, false, true, k, k, n, bias, false};
-    case Kernel::linear_dgrad: return {type, type, m, k, n, false, false, n, k, k, false, false};
-    default: return {type, wide(type), n, k, m, true, false, n, k, k, false, accumulate};
-    }
+Matmul forward(DType type, int64_t m, int64_t n, int64_t k, bool bias) {
+    return {type, type, m, n, k, false, true, k, k, n, bias, false};
+}
+Matmul dgrad(DType type, int64_t m, int64_t n, int64_t k) {
+    return {type, type, m, k, n, false, false, n, k, k, false, false};
+}
+Matmul wgrad(DType type, int64_t m, int64_t n, int64_t k, bool accumulate) {
+    return {type, wide(type), n, k, m, true, false, n, k, k, false, accumulate};
 }
 
 }  // namespace
-
-int64_t linear_workspace(DType type, int32_t threads) { return mul(stride(type), threads); }
 
 bool Linears::TiledMatmul::by_library() const {
     return primitives[0][0] || primitives[0][1] || primitives[1][0] || primitives[1][1];
@@ -39,15 +38,10 @@ std::shared_ptr<void> Linears::begin_shape() {
     return shape;
 }
 
-void Linears::prepare(Kernel kernel, const KernelSize &s) {
-    const auto hold = [&](const MatmulKey &key) {
-        const auto shape = shape_.lock();
-        if (shape == nullptr) return static_cast<void>(matmul_to_run(key));
-        shape->matmuls.push_back(find_or_make(key));
-    };
-    if (kernel == Kernel::linear_forward) hold({kernel, s.dtype, s.rows, s.n, s.k, s.bias, false});
-    if (kernel == Kernel::linear_dgrad) hold({kernel, s.dtype, s.rows, s.n, s.k, false, false});
-    if (kernel == Kernel::linear_wgrad) hold({kernel, s.dtype, s.rows, s.n, s.k, false, s.accumulate});
+void Linears::prepare(const Matmul &matmul) {
+    const auto shape = shape_.lock();
+    if (shape == nullptr) matmul_to_run(matmul);
+    else shape->matmuls.push_back(find_or_make(matmul));
 }
 
 size_t Linears::matmuls() const {
@@ -55,18 +49,18 @@ size_t Linears::matmuls() const {
         std::count_if(matmuls_.begin(), matmuls_.end(), [](const auto &entry) { return !entry.second.expired(); }));
 }
 
-Linears::TiledMatmulPtr Linears::find_or_make(const MatmulKey &key) {
-    const auto found = matmuls_.find(key);
+Linears::TiledMatmulPtr Linears::find_or_make(const Matmul &matmul) {
+    const auto found = matmuls_.find(matmul);
     if (found != matmuls_.end())
         if (TiledMatmulPtr held = found->second.lock()) return held;
-    auto made = std::make_shared<TiledMatmul>(make(key));
+    auto made = std::make_shared<TiledMatmul>(make(matmul));
     std::erase_if(matmuls_, [](const auto &entry) { return entry.second.expired(); });
-    matmuls_[key] = made;
+    matmuls_[matmul] = made;
     return made;
 }
 
-Linears::TiledMatmulPtr Linears::matmul_to_run(const MatmulKey &key) {
-    TiledMatmulPtr held = find_or_make(key);
+Linears::TiledMatmulPtr Linears::matmul_to_run(const Matmul &matmul) {
+    TiledMatmulPtr held = find_or_make(matmul);
     if (held.use_count() == 1) {  // nobody's but ours: it stays for a while
         unprepared_[next_unprepared_] = held;
         next_unprepared_ = (next_unprepared_ + 1) % unprepared_.size();
@@ -74,11 +68,11 @@ Linears::TiledMatmulPtr Linears::matmul_to_run(const MatmulKey &key) {
     return held;
 }
 
-Linears::TiledMatmul Linears::make(const MatmulKey &key) {
+Linears::TiledMatmul Linears::make(const Matmul &matmul) {
     TiledMatmul tiled;
-    tiled.matmul = matmul_of(key.kernel, key.type, key.m, key.n, key.k, key.bias, key.accumulate);
-    const int64_t m = tiled.matmul.m, n = tiled.matmul.n;
-    if (library_ && library_->runs(key.type)) {
+    tiled.matmul = matmul;
+    const int64_t m = matmul.m, n = matmul.n;
+    if (library_ && library_->runs(matmul.type)) {
         tiled.rows = std::min(m, tile_rows);
         const int64_t across =
             std::max<int64_t>(1, std::min(ceil_div(enough_tasks, ceil_div(m, tiled.rows)), n / least_columns));
@@ -128,7 +122,7 @@ int64_t Linears::uses(const TiledMatmul &tiled, bool down, bool across) const {
     return rows * columns;
 }
 
-void Linears::run(Pool &pool, const TiledMatmul &tiled, const Operands &all, void *workspace) {
+void Linears::run_tiles(Pool &pool, const TiledMatmul &tiled, const Operands &all, void *workspace) {
     const Matmul &p = tiled.matmul;
     const int64_t across_count = tiled.tiles_across();
     FirstError error;
@@ -160,17 +154,31 @@ void Linears::run(Pool &pool, const TiledMatmul &tiled, const Operands &all, voi
     error.rethrow();
 }
 
-void Linears::forward(Pool &pool, const LinearForward &a) {
-    run(pool, *matmul_to_run({Kernel::linear_forward, a.dtype, a.m, a.n, a.k, a.bias != nullptr, false}),
-        {a.x, a.w, a.bias, a.y}, a.workspace);
+void Linears::run(Pool &pool, const Matmul &matmul, const Operands &operands, void *workspace) {
+    run_tiles(pool, *matmul_to_run(matmul), operands, workspace);
 }
-void Linears::dgrad(Pool &pool, const LinearDgrad &a) {
-    run(pool, *matmul_to_run({Kernel::linear_dgrad, a.dtype, a.m, a.n, a.k, false, false}), {a.dy, a.w, nullptr, a.dx},
-        a.workspace);
+
+void linear_forward(Resources &r, const LinearForward &a) {
+    r.linears.run(r, forward(a.dtype, a.m, a.n, a.k, a.bias != nullptr), {a.x, a.w, a.bias, a.y}, a.workspace);
 }
-void Linears::wgrad(Pool &pool, const LinearWgrad &a) {
-    run(pool, *matmul_to_run({Kernel::linear_wgrad, a.dtype, a.m, a.n, a.k, false, a.accumulate}),
-        {a.dy, a.x, nullptr, a.dw}, a.workspace);
+void linear_dgrad(Resources &r, const LinearDgrad &a) {
+    r.linears.run(r, dgrad(a.dtype, a.m, a.n, a.k), {a.dy, a.w, nullptr, a.dx}, a.workspace);
 }
+void linear_wgrad(Resources &r, const LinearWgrad &a) {
+    r.linears.run(r, wgrad(a.dtype, a.m, a.n, a.k, a.accumulate), {a.dy, a.x, nullptr, a.dw}, a.workspace);
+}
+
+void linear_forward_prepare(Resources &r, const KernelSize &s) {
+    r.linears.prepare(forward(s.dtype, s.rows, s.n, s.k, s.bias));
+}
+void linear_dgrad_prepare(Resources &r, const KernelSize &s) { r.linears.prepare(dgrad(s.dtype, s.rows, s.n, s.k)); }
+void linear_wgrad_prepare(Resources &r, const KernelSize &s) {
+    r.linears.prepare(wgrad(s.dtype, s.rows, s.n, s.k, s.accumulate));
+}
+
+int64_t linear_workspace(DType type, int32_t threads) { return mul(stride(type), threads); }
+int64_t linear_forward_workspace(const KernelSize &s, int32_t threads) { return linear_workspace(s.dtype, threads); }
+int64_t linear_dgrad_workspace(const KernelSize &s, int32_t threads) { return linear_workspace(s.dtype, threads); }
+int64_t linear_wgrad_workspace(const KernelSize &s, int32_t threads) { return linear_workspace(s.dtype, threads); }
 
 }  // namespace mdlm::cpu

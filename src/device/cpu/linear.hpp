@@ -3,39 +3,29 @@
 // shape only; ours on the number of threads too, since their bits do not depend on it.
 #pragma once
 #include <array>
-#include <compare>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "base/sizes.hpp"
+#include "device/cpu/kernels.hpp"
 #include "device/cpu/matmul.hpp"
-#include "device/device.hpp"
 
 namespace mdlm::cpu {
 
-// Runs the three products, and keeps what was made ready for shapes that may come again.
+// Runs products, and keeps what was made ready for shapes that may come again.
 class Linears {
 public:
     // library null: our own products.
     Linears(int32_t workers, std::unique_ptr<Library> library) : workers_(workers), library_(std::move(library)) {}
     // What is prepared from now on stays as long as somebody holds this.
     std::shared_ptr<void> begin_shape();
-    void prepare(Kernel kernel, const KernelSize &size);
-    void forward(Pool &pool, const LinearForward &a);
-    void dgrad(Pool &pool, const LinearDgrad &a);
-    void wgrad(Pool &pool, const LinearWgrad &a);
+    void prepare(const Matmul &matmul);
+    void run(Pool &pool, const Matmul &matmul, const Operands &operands, void *workspace);
     const Library *library() const { return library_.get(); }
     size_t matmuls() const;  // that are there
 
 private:
-    struct MatmulKey {
-        Kernel kernel;
-        DType type;
-        int64_t m, n, k;
-        bool bias, accumulate;
-        auto operator<=>(const MatmulKey &) const = default;
-    };
     // How one product is run. Tiles at the lower and right edge may be smaller: [row edge][column edge].
     struct TiledMatmul {
         Matmul matmul{};
@@ -53,19 +43,25 @@ private:
         std::vector<TiledMatmulPtr> matmuls;
     };
 
-    TiledMatmulPtr find_or_make(const MatmulKey &key);
-    TiledMatmulPtr matmul_to_run(const MatmulKey &key);  // prepared or not
-    TiledMatmul make(const MatmulKey &key);
+    TiledMatmulPtr find_or_make(const Matmul &matmul);
+    TiledMatmulPtr matmul_to_run(const Matmul &matmul);  // prepared or not
+    TiledMatmul make(const Matmul &matmul);
     bool make_primitives(TiledMatmul &tiled, bool *too_large);
     int64_t uses(const TiledMatmul &tiled, bool down, bool across) const;
-    void run(Pool &pool, const TiledMatmul &tiled, const Operands &operands, void *workspace);
+    void run_tiles(Pool &pool, const TiledMatmul &tiled, const Operands &operands, void *workspace);
 
     int32_t workers_;
     std::unique_ptr<Library> library_;  // before matmuls_, which point into it
-    std::map<MatmulKey, std::weak_ptr<TiledMatmul>> matmuls_;
+    std::map<Matmul, std::weak_ptr<TiledMatmul>> matmuls_;
     std::weak_ptr<Shape> shape_;                 // begun last
     std::array<TiledMatmulPtr, 64> unprepared_;  // ran without being prepared; the oldest goes
     size_t next_unprepared_ = 0;
+};
+
+struct Resources {
+    std::unique_ptr<Pool> pool;
+    Linears linears;
+    operator Pool &() const { return *pool; }
 };
 
 }  // namespace mdlm::cpu

@@ -2,6 +2,7 @@
 // A matrix product, and who can run one: a library (oneDNN, when built with it and when it has a good implementation),
 // or our own loop.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <memory>
 
@@ -18,6 +19,7 @@ struct Matmul {
     bool a_transposed, b_transposed;
     int64_t lda, ldb, ldc;
     bool bias, accumulate;
+    auto operator<=>(const Matmul &) const = default;
 };
 struct Operands {
     const void *a, *b, *bias;

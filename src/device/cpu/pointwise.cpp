@@ -140,6 +140,14 @@ void spans_of(Pool &pool, int64_t rows, int64_t width, Body &&body) {
 
 }  // namespace
 
+void transpose_pieces(Pool &pool, const TransposePieces &a) {
+    const auto bytes = static_cast<size_t>(a.bytes);
+    pool.parallel_for(a.rows * a.columns, [&](int64_t i, int32_t) {
+        const int64_t row = i / a.columns, column = i % a.columns;
+        std::memcpy(static_cast<char *>(a.to) + (column * a.rows + row) * a.bytes,
+                    static_cast<const char *>(a.from) + i * a.bytes, bytes);
+    });
+}
 void bias_dropout_add(Pool &pool, const BiasDropoutAdd &a) {
     spans_of(pool, a.tokens.rows(), a.width, [&](int64_t row, int64_t c0, int64_t n) {
         HWY_DYNAMIC_DISPATCH(bias_dropout_add_span)(a, row, c0, n);

@@ -57,8 +57,8 @@ HWY_INLINE void draw_block(const Dropout &dropout, uint64_t first, float *factor
     const Bits d;
     using U = hn::Vec<Bits>;
     U c0 = hn::Add(hn::Set(d, uint32_t(first)), hn::Iota(d, 0u)), c1 = hn::Set(d, uint32_t(first >> 32)),
-      c2 = hn::Set(d, dropout.step), c3 = hn::Set(d, dropout.where);
-    auto k0 = static_cast<uint32_t>(dropout.seed), k1 = static_cast<uint32_t>(dropout.seed >> 32);
+      c2 = hn::Set(d, dropout.draw->step), c3 = hn::Set(d, dropout.last_word());
+    auto k0 = static_cast<uint32_t>(dropout.draw->seed), k1 = static_cast<uint32_t>(dropout.draw->seed >> 32);
     const U m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
     for (int round = 0; round < 10; ++round) {
         U high0, low0, high1, low1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What both forms of attention share: the dot product of two heads, and sums over queries for keys and values.
 #pragma once
+#include "base/sizes.hpp"
 #include "device/reference/common.hpp"
 
 namespace mdlm::reference {
@@ -9,6 +10,9 @@ template <class T>
 double dot(const Heads &x, int64_t at, const Heads &y, int64_t other, int64_t d) {
     return sum(d, [&](int64_t c) { return get<T>(x.base, at + c) * get<T>(y.base, other + c); });
 }
+
+// Bytes of a workspace.
+inline int64_t doubles(int64_t count) { return mul(count, int64_t{sizeof(double)}); }
 
 // Number of a query's row among [batch, heads, seq]: times seq, where its row of scores begins.
 inline int64_t score_row(const Attention &a, int64_t b, int64_t g, int64_t i, int64_t query) {

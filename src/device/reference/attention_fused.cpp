@@ -103,4 +103,7 @@ void attention_backward(const AttentionBackward &f) {
     with_type(f.shape.dtype, [&]<class T>() { backward<T>(f); });
 }
 
+int64_t attention_forward_workspace(const KernelSize &s, int32_t) { return doubles(s.seq); }
+int64_t attention_backward_workspace(const KernelSize &s, int32_t) { return doubles(mul(s.seq, add(1, mul(2, s.d)))); }
+
 }  // namespace mdlm::reference

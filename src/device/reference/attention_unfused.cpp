@@ -147,4 +147,7 @@ void attn_scores_backward(const AttnScoresBackward &f) {
     with_type(f.shape.dtype, [&]<class T>() { scores_backward<T>(f); });
 }
 
+int64_t attn_context_backward_workspace(const KernelSize &s, int32_t) { return doubles(mul(s.seq, s.d)); }
+int64_t attn_scores_backward_workspace(const KernelSize &s, int32_t) { return doubles(mul(s.seq, s.d)); }
+
 }  // namespace mdlm::reference

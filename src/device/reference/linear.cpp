@@ -50,4 +50,9 @@ void bias_grad(const BiasGrad &a) {
     });
 }
 
+int64_t linear_forward_workspace(const KernelSize &, int32_t) { return 0; }
+int64_t linear_dgrad_workspace(const KernelSize &, int32_t) { return 0; }
+int64_t linear_wgrad_workspace(const KernelSize &, int32_t) { return 0; }
+int64_t bias_grad_workspace(const KernelSize &, int32_t) { return 0; }
+
 }  // namespace mdlm::reference

@@ -66,4 +66,6 @@ void norm_backward(const NormBackward &a) {
     with_type(a.dtype, [&]<class T>() { backward<T>(a); });
 }
 
+int64_t norm_backward_workspace(const KernelSize &, int32_t) { return 0; }
+
 }  // namespace mdlm::reference

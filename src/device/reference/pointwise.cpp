@@ -11,6 +11,7 @@
 //   swiglu = silu(gate) up,  geglu = gelu_tanh(gate) up  (Shazeer, "GLU variants improve transformer", arXiv
 //   2002.05202)
 //     dgate = dm act'(gate) up,  dup = dm act(gate)
+#include <cstring>
 #include <cmath>
 #include <numbers>
 
@@ -83,6 +84,14 @@ void dropout_backward(const DropoutBackward &a) {
             }
         }
     });
+}
+
+void transpose_pieces(const TransposePieces &a) {
+    for (int64_t row = 0; row < a.rows; ++row)
+        for (int64_t column = 0; column < a.columns; ++column)
+            std::memcpy(static_cast<char *>(a.to) + (column * a.rows + row) * a.bytes,
+                        static_cast<const char *>(a.from) + (row * a.columns + column) * a.bytes,
+                        static_cast<size_t>(a.bytes));
 }
 
 void activation_forward(const ActivationForward &a) {

@@ -126,4 +126,6 @@ void qk_norm_rope_backward(const QkNormRopeBackward &b) {
     });
 }
 
+int64_t qk_norm_rope_backward_workspace(const KernelSize &, int32_t) { return 0; }
+
 }  // namespace mdlm::reference
