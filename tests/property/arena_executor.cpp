@@ -235,7 +235,7 @@ private:
     char *arena_ = nullptr;
     std::vector<Bytes> host_;
     std::vector<int64_t> at_;
-    std::vector<mdlm::Documents> documents_;
+    std::vector<mdlm::CallState> documents_;
     std::vector<mdlm::RunState> states_;
     std::vector<int32_t> tapes_, taken_;  // the tape of a micro-batch; tapes in use
     size_t event_ = 0, entered_ = 0;

@@ -90,7 +90,7 @@ private:
     World &world_;
     const Lifetimes &l_;
     std::vector<Bytes> memory_;
-    std::vector<mdlm::Documents> documents_;
+    std::vector<mdlm::CallState> documents_;
     std::vector<mdlm::RunState> states_;
 };
 

@@ -179,9 +179,9 @@ public:
 class HostNotReadBack final : public Spoiled {
 public:
     using Spoiled::Spoiled;
-    void copy(void *to, const void *from, size_t bytes) override {
+    void transfer(mdlm::Stream on, void *to, const void *from, size_t bytes) override {
         if (m_.in_backward) ++m_.reached;
-        else inner().copy(to, from, bytes);
+        else inner().transfer(on, to, from, bytes);
     }
 };
 
@@ -195,6 +195,14 @@ Hooks of_mask(std::function<bool(mdlm::Mask &)> f) { return {std::move(f), nullp
 Hooks of_positions(std::function<bool(mdlm::Mask &)> f) { return {nullptr, std::move(f), nullptr, nullptr}; }
 Hooks of_dropout(std::function<void(mdlm::Dropout &)> f) {
     return {nullptr, nullptr, [f = std::move(f)](mdlm::Dropout &d) { return d.on ? (f(d), true) : false; }, nullptr};
+}
+// The device is done with one call's before the next comes.
+Hooks of_draw(std::function<void(mdlm::DrawState &)> f) {
+    return of_dropout([f = std::move(f), changed = std::make_shared<mdlm::DrawState>()](mdlm::Dropout &d) {
+        *changed = *d.draw;
+        f(*changed);
+        d.draw = changed.get();
+    });
 }
 Hooks of_norm(std::function<bool(mdlm::NormForward &)> f) { return {nullptr, nullptr, nullptr, std::move(f)}; }
 
@@ -216,10 +224,10 @@ std::vector<std::unique_ptr<Mutant>> device_mutants() {
               }));
     in_replay("replayed attention without the packed documents", of_mask(without_documents));
     in_replay("replayed positions do not restart at documents", of_positions(without_documents));
-    in_replay("dropout redrawn in replay", of_dropout([](mdlm::Dropout &d) { d.seed += 1; }));
+    in_replay("dropout redrawn in replay", of_draw([](mdlm::DrawState &s) { s.seed += 1; }));
     in_replay("dropout off in replay", of_dropout([](mdlm::Dropout &d) { d.on = false; }));
-    in_replay("replay takes the step from now", of_dropout([](mdlm::Dropout &d) { d.step += 1; }));
-    in_replay("replay takes the micro-batch's index from now", of_dropout([](mdlm::Dropout &d) { d.where ^= 1; }));
+    in_replay("replay takes the step from now", of_draw([](mdlm::DrawState &s) { s.step += 1; }));
+    in_replay("replay takes the micro-batch's index from now", of_draw([](mdlm::DrawState &s) { s.micro_batch ^= 1; }));
     in_replay("replay counts layers from another one", of_dropout([](mdlm::Dropout &d) { d.where += 1u << 20; }));
     in_replay("a replayed norm with another epsilon", of_norm([](mdlm::NormForward &a) {
                   a.epsilon *= 2;

@@ -62,7 +62,9 @@ World::World(Draw d, std::unique_ptr<mdlm::Device> device, std::shared_ptr<mdlm:
     const mdlm::DType type = config().params_dtype;
     for (size_t i = 0; i < params().entries().size(); ++i) {
         const mdlm::ParamEntry &p = params().entries()[i];
-        mdlm_test::fill_uniform(type, p.data, p.elements, draw_.seed * 1000 + i, 0.5);
+        Bytes values(p.bytes);
+        mdlm_test::fill_uniform(type, values.get(), p.elements, draw_.seed * 1000 + i, 0.5);
+        engine_->device->upload(p.data, values.get(), static_cast<size_t>(p.bytes));
     }
     for (size_t i = 0; i < draw_.micro.size(); ++i) {
         const int64_t parts = config().sequence_parallel ? config().tensor_model_parallel_size : 1;
@@ -83,14 +85,14 @@ mdlm::Extent World::extent(size_t micro) const {
     return {b.seq_length * b.micro_batch_size, b.seq_length};
 }
 
-mdlm::RunState World::state(const Event &event, mdlm::Documents &documents) const {
+mdlm::RunState World::state(const Event &event, mdlm::CallState &call) const {
     const MicroBatch &m = draw_.micro[event.micro];
     mdlm_batch batch = m.batch;
     if (event.kind == Event::Kind::evaluate) batch.training = event.training;
-    documents.reserve(draw_.shape.seq_length);
+    call.reserve(draw_.shape.seq_length);
     const bool packed = !m.documents.empty();
     mdlm::RunState s = mdlm::make_state(config(), batch, packed ? m.documents.data() : nullptr,
-                                        packed ? static_cast<int64_t>(m.documents.size()) - 1 : 0, documents);
+                                        packed ? static_cast<int64_t>(m.documents.size()) - 1 : 0, call);
     s.rank = engine_->group.rank();
     if (mdlm::rotary_table_bytes(config(), 1) > 0) s.cos = rotary_.get(), s.sin = rotary_.get() + rotary_.size() / 2;
     return s;
@@ -115,7 +117,7 @@ void World::finish(Outcome &o) const {
     o.grads = Bytes(std::max<int64_t>(bytes, 1));
     bytes = 0;
     for (const mdlm::ParamEntry &p : params().entries()) {
-        if (p.grad_bytes > 0) std::memcpy(o.grads.get() + bytes, p.grad, size_t(p.grad_bytes));
+        if (p.grad_bytes > 0) engine_->device->download(o.grads.get() + bytes, p.grad, size_t(p.grad_bytes));
         bytes += p.grad_bytes;
     }
 }
@@ -124,8 +126,46 @@ const void *World::dy_of(const Event &event, const Outcome &outcome, size_t inde
     return draw_.micro[event.micro].dx_over_dy ? outcome.dx[index].get() : dy(event.micro);
 }
 
+// The caller's buffers where the device's memory is its own: made before the passes, read after the last.
+struct World::Apart {
+    std::vector<std::pair<Bytes *, mdlm::Memory>> all;
+    char *of(World &world, Bytes &bytes, bool filled) {
+        mdlm::Memory memory = world.engine_->device_memory.allocate(mdlm::rounded(bytes.size()), "a buffer");
+        char *at = memory.get();
+        if (filled) world.engine_->device->upload(at, bytes.get(), static_cast<size_t>(bytes.size()));
+        all.emplace_back(&bytes, std::move(memory));
+        return at;
+    }
+};
+
 Outcome World::run() {
     Outcome o = begin();
+    if (!engine_->device->traits().asynchronous) {
+        run_passes([this](size_t micro) { return x(micro); }, [&](size_t i) { return o.y[i].get(); },
+                   [&](size_t i) { return dy_of(draw_.events[i], o, i); }, [&](size_t i) { return o.dx[i].get(); });
+        finish(o);
+        return o;
+    }
+    Apart inputs, outputs;
+    std::vector<char *> x, dy, y, dx;
+    for (Bytes &b : x_) x.push_back(inputs.of(*this, b, true));
+    for (Bytes &b : dy_) dy.push_back(inputs.of(*this, b, true));
+    for (Bytes &b : o.y) y.push_back(b.size() > 0 ? outputs.of(*this, b, false) : nullptr);
+    for (Bytes &b : o.dx) dx.push_back(b.size() > 0 ? outputs.of(*this, b, true) : nullptr);
+    run_passes([&](size_t micro) { return x[micro]; }, [&](size_t i) { return y[i]; },
+               [&](size_t i) -> const void * {
+                   const size_t micro = draw_.events[i].micro;
+                   return draw_.micro[micro].dx_over_dy ? dx[i] : dy[micro];
+               },
+               [&](size_t i) { return dx[i]; });
+    for (auto &[bytes, memory] : outputs.all)
+        engine_->device->download(bytes->get(), memory.get(), static_cast<size_t>(bytes->size()));
+    finish(o);
+    return o;
+}
+
+template <class X, class Y, class Dy, class Dx>
+void World::run_passes(X &&x, Y &&y, Dy &&dy, Dx &&dx) {
     std::vector<mdlm::Tape *> tapes(draw_.micro.size(), nullptr);
     for (size_t i = 0; i < draw_.events.size(); ++i) {
         const Event &e = draw_.events[i];
@@ -135,20 +175,17 @@ Outcome World::run() {
             batch.cu_seqlens = m.documents.data(), batch.num_documents = static_cast<int64_t>(m.documents.size()) - 1;
         if (e.kind == Event::Kind::evaluate) {
             batch.training = e.training;
-            block_->forward(&batch, x(e.micro), nullptr, o.y[i].get());
+            block_->forward(&batch, x(e.micro), nullptr, y(i));
         } else if (e.kind == Event::Kind::backward) {
-            block_->backward(tapes[e.micro], nullptr, dy_of(e, o, i),
-                             draw_.shape.input_requires_grad != 0 ? o.dx[i].get() : nullptr);
+            block_->backward(tapes[e.micro], nullptr, dy(i), draw_.shape.input_requires_grad != 0 ? dx(i) : nullptr);
             block_->release_tape(*tapes[e.micro]);
         } else {
             mdlm::Tape &tape = block_->acquire_tape();
             tapes[e.micro] = &tape;
-            block_->forward(&batch, x(e.micro), &tape, o.y[i].get());
+            block_->forward(&batch, x(e.micro), &tape, y(i));
             if (e.kind == Event::Kind::abandon) block_->release_tape(tape);
         }
     }
-    finish(o);
-    return o;
 }
 
 }  // namespace property::memory

@@ -52,8 +52,8 @@ public:
     mdlm::Extent extent(size_t micro) const;
     char *x(size_t micro) const { return x_[micro].get(); }
     char *dy(size_t micro) const { return dy_[micro].get(); }
-    // Of the forward (or evaluation) of a micro-batch. documents stays as it is until the state is done with.
-    mdlm::RunState state(const Event &event, mdlm::Documents &documents) const;
+    // Of the forward (or evaluation) of a micro-batch. call stays as it is until the state is done with.
+    mdlm::RunState state(const Event &event, mdlm::CallState &call) const;
     // Buffers for the events, and gradients 0.
     Outcome begin();
     void finish(Outcome &outcome) const;  // takes the gradients
@@ -63,6 +63,10 @@ public:
     Outcome run();
 
 private:
+    struct Apart;
+    template <class X, class Y, class Dy, class Dx>
+    void run_passes(X &&x, Y &&y, Dy &&dy, Dx &&dx);
+
     Draw draw_;
     std::unique_ptr<mdlm::Engine> engine_;
     std::unique_ptr<mdlm::Block> block_;

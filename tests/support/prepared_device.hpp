@@ -83,6 +83,8 @@ mdlm::KernelSize sizes_of(const OfActivation &a) {
     return s;
 }
 
+inline mdlm::KernelSize sizes_of(const mdlm::TransposePieces &) { return {}; }  // one for all
+
 class PreparedDevice : public WrappedDevice {
 public:
     using WrappedDevice::WrappedDevice;

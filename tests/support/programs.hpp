@@ -116,7 +116,8 @@ struct ProgramStep {
     ProgramStep(const mdlm::Program &program, mdlm::Tokens tokens) {
         state.tokens = tokens;
         state.mask.type = MDLM_MASK_CAUSAL, state.mask.seq = tokens.seq;
-        state.training = true, state.seed = 7, state.step = 3;
+        static constexpr mdlm::DrawState drawn = {7, 3, 0};
+        state.training = true, state.draw = &drawn;
         const auto fill = [&](std::vector<char> &to, mdlm::DType type, int64_t n, uint64_t salt, double most) {
             to.resize(static_cast<size_t>(n * mdlm::size_of(type)));
             for (int64_t i = 0; i < n; ++i) {

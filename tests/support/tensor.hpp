@@ -62,9 +62,9 @@ inline mdlm::Dropout dropout_of(double probability) {
     d.on = probability > 0.0;
     d.threshold = uint32_t(probability * 4294967296.0);
     d.scale = float(1.0 / (1.0 - probability));
-    d.seed = 77;
-    d.step = 3;
-    d.where = mdlm::Dropout::place(5, mdlm::Site::mlp_output, 2);
+    static constexpr mdlm::DrawState drawn = {77, 3, 2};
+    d.where = mdlm::Dropout::place(5, mdlm::Site::mlp_output);
+    d.draw = &drawn;
     return d;
 }
 
