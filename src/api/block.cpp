@@ -40,7 +40,7 @@ mdlm_status mdlm_block_memory(const mdlm_block *block, mdlm_memory *memory) {
 }
 
 mdlm_status mdlm_block_io(const mdlm_block *block, const mdlm_batch *batch, mdlm_io *io) {
-    return call(block, "block", [&] { copy_out(io, block->block.io(copy_in(batch, "batch")), "io"); });
+    return call(block, "block", [&] { copy_out(io, block->block.input_io(copy_in(batch, "batch")), "io"); });
 }
 
 mdlm_status mdlm_block_prepare(mdlm_block *block, const mdlm_batch *batch) {

@@ -55,6 +55,7 @@ double load(DType type, const void *from, int64_t i) {
     case DType::f32: return element<float>(from, i);
     case DType::bf16: return static_cast<float>(element<bf16>(from, i));
     case DType::f16: return static_cast<double>(element<f16>(from, i));
+    case DType::i32: return element<int32_t>(from, i);
     }
     return NAN;
 }
@@ -65,6 +66,7 @@ void store(DType type, void *to, int64_t i, double v) {
     case DType::f32: return element(to, i, static_cast<float>(v));
     case DType::bf16: return element(to, i, bf16(v));
     case DType::f16: return element(to, i, f16(v));
+    case DType::i32: return element(to, i, static_cast<int32_t>(v));
     }
 }
 

@@ -9,11 +9,22 @@
 
 namespace mdlm {
 
-enum class DType : int32_t { f32 = MDLM_DTYPE_F32, bf16 = MDLM_DTYPE_BF16, f16 = MDLM_DTYPE_F16, f64 = MDLM_DTYPE_F64 };
+// i32 has no number in the ABI: what is given beside x may be whole numbers (labels, positions).
+enum class DType : int32_t {
+    f32 = MDLM_DTYPE_F32,
+    bf16 = MDLM_DTYPE_BF16,
+    f16 = MDLM_DTYPE_F16,
+    f64 = MDLM_DTYPE_F64,
+    i32 = 1000
+};
 
-constexpr int64_t size_of(DType t) { return t == DType::f64 ? 8 : t == DType::f32 ? 4 : 2; }
+constexpr int64_t size_of(DType t) { return t == DType::f64 ? 8 : t == DType::f32 || t == DType::i32 ? 4 : 2; }
 constexpr const char *name_of(DType t) {
-    return t == DType::f64 ? "f64" : t == DType::f32 ? "f32" : t == DType::bf16 ? "bf16" : "f16";
+    return t == DType::f64    ? "f64"
+           : t == DType::f32  ? "f32"
+           : t == DType::bf16 ? "bf16"
+           : t == DType::f16  ? "f16"
+                              : "i32";
 }
 // Statistics, accumulators of reductions that are stored, and parameter gradients: float32, or float64 for float64.
 constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }

@@ -19,11 +19,12 @@ void check_aligned(const void *p, int64_t alignment, const char *name) {
         fail(MDLM_ERROR_ARGUMENT, "%s = %p: expected an address aligned to %lld", name, p, (long long)alignment);
 }
 
-void check_apart(const void *a, const char *a_name, const void *b, const char *b_name, uint64_t bytes) {
+void check_apart(const void *a, uint64_t a_bytes, const char *a_name, const void *b, uint64_t b_bytes,
+                 const char *b_name) {
     const auto p = reinterpret_cast<uintptr_t>(a), q = reinterpret_cast<uintptr_t>(b);
-    if (p < q + bytes && q < p + bytes)
+    if (p < q + b_bytes && q < p + a_bytes)
         fail(MDLM_ERROR_ARGUMENT, "%s and %s overlap: expected %llu bytes apart", a_name, b_name,
-             (unsigned long long)bytes);
+             (unsigned long long)(p < q ? a_bytes : b_bytes));
 }
 
 // What ranks must agree on in a batch. x is theirs to agree on.
@@ -45,9 +46,11 @@ void say(Statement &s, const mdlm_batch &b, const RunState &state, const int32_t
 
 }  // namespace
 
-Block::Block(Engine &engine, const mdlm_config &config)
-    : engine_(engine), config_(resolve(config)), programs_(make_programs(config_)),
-      params_(config_, programs_, engine.group.rank()) {
+Block::Block(Engine &engine, const mdlm_config &config) : Block(engine, config, make_chain(resolve(config))) {}
+
+Block::Block(Engine &engine, const mdlm_config &config, Chain chain)
+    : engine_(engine), config_(resolve(config)), chain_(std::move(chain)),
+      params_(config_, chain_, engine.group.rank()), states_(chain_) {
     if (!engine.device->traits().supports(config_.params_dtype))
         fail(MDLM_ERROR_UNSUPPORTED, "params_dtype = %s: this device does not run it", name_of(config_.params_dtype));
     if (config_.tensor_model_parallel_size != engine.group.size())
@@ -58,7 +61,7 @@ Block::Block(Engine &engine, const mdlm_config &config)
 
 Block::~Block() {
     release();
-    engine_.parameter_bytes -= params_.own_parameter_bytes();
+    engine_.parameter_bytes -= params_.own_parameter_bytes() + states_.own_bytes();
     engine_.gradient_bytes -= params_.own_gradient_bytes();
 }
 
@@ -73,7 +76,8 @@ const BlockPlan &Block::plan() const { return *reserved().plan; }
 
 mdlm_memory Block::memory() const {
     const Reservation &r = reserved();
-    return memory_of(*r.plan, config_, r.shape.seq_length, params_.own_parameter_bytes(), params_.own_gradient_bytes());
+    return memory_of(*r.plan, config_, r.shape.seq_length, params_.own_parameter_bytes() + states_.own_bytes(),
+                     params_.own_gradient_bytes());
 }
 
 void Block::none_in_flight(const char *what) const {
@@ -88,17 +92,20 @@ void Block::prepare(const mdlm_batch &batch) {
     prepare_shape(r, {batch.seq_length * batch.micro_batch_size, batch.seq_length});
 }
 
-mdlm_io Block::io(const mdlm_batch &batch) const {
+mdlm_io Block::input_io(const mdlm_batch &batch) const { return io_of(input(), batch); }
+mdlm_io Block::output_io(const mdlm_batch &batch) const { return io_of(output(), batch); }
+
+mdlm_io Block::io_of(const Buffer &boundary, const mdlm_batch &batch) const {
     check_batch(config_, reserved().shape, batch);
     mdlm_io io = MDLM_IO_INIT;
-    const int64_t s = batch.seq_length / split(), b = batch.micro_batch_size;
+    const int64_t s = batch.seq_length / boundary.split, b = batch.micro_batch_size;
     io.ndim = 3;
-    io.dtype = static_cast<mdlm_dtype>(config_.params_dtype);
+    io.dtype = static_cast<mdlm_dtype>(boundary.dtype);
     io.shape[0] = config_.batch_first ? b : s;
     io.shape[1] = config_.batch_first ? s : b;
-    io.shape[2] = config_.hidden_size;
-    io.bytes = static_cast<uint64_t>(mul(mul(s * b, config_.hidden_size), size_of(config_.params_dtype)));
-    io.alignment = static_cast<uint64_t>(engine_.device->alignment(config_.params_dtype));
+    io.shape[2] = boundary.per_token;
+    io.bytes = static_cast<uint64_t>(mul(mul(s * b, boundary.per_token), size_of(boundary.dtype)));
+    io.alignment = static_cast<uint64_t>(engine_.device->alignment(boundary.dtype));
     return io;
 }
 
@@ -146,7 +153,7 @@ RunBindings Block::bindings(Reservation &r, const RunState &state, const Tape *t
     b.state = state;
     if (r.rotary.get() != nullptr) b.state.cos = r.rotary.get(), b.state.sin = r.rotary.get() + r.rotary.bytes() / 2;
     b.params = &params_;
-    b.layer_offset = config_.layer_offset;
+    b.states = &states_;
     const bool apart = r.plan->input.share_scratch;
     if (apart) b.shared = engine_.shared_scratch.get();
     if (tape != nullptr) {
@@ -170,7 +177,7 @@ void Block::copy_state(Reservation &r, int64_t image, const Place &place, RunBin
     call.point(b.state, at);
 }
 
-void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y) {
+void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y, const void *const *sides) {
     RunState state;
     int64_t image = tape != nullptr ? tape->index : 0;
     Statement statement("mdlm_block_forward");
@@ -181,11 +188,14 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
         const mdlm_batch batch = copy_in(given, "batch");
         Reservation &r = reserved();
         if (tape != nullptr && tape->block != this) fail(MDLM_ERROR_ARGUMENT, "tape: it belongs to another block");
-        const mdlm_io expected = io(batch);
-        const auto alignment = static_cast<int64_t>(expected.alignment);
-        check_aligned(x, alignment, "x");
-        check_aligned(y, alignment, "y");
-        check_apart(x, "x", y, "y", expected.bytes);
+        const mdlm_io in = input_io(batch), out = output_io(batch);
+        check_aligned(x, static_cast<int64_t>(in.alignment), "x");
+        check_aligned(y, static_cast<int64_t>(out.alignment), "y");
+        check_apart(x, in.bytes, "x", y, out.bytes, "y");
+        for (size_t i = 0; i < chain_.sides.size(); ++i) {
+            const Buffer &side = chain_.sides[i];
+            check_aligned(sides != nullptr ? sides[i] : nullptr, size_of(side.dtype), side.name.c_str());
+        }
         if (tape != nullptr && tape->full)
             fail(MDLM_ERROR_STATE, "tape: it holds a forward: expected mdlm_block_backward or mdlm_tape_reset before");
         if (tape == nullptr && r.in_flight > 0 && r.shape.evaluate_in_flight == 0)
@@ -212,7 +222,7 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
 
     Reservation &r = *reservation_;
     RunBindings b = bindings(r, state, tape);
-    b.x = x, b.y = y;
+    b.x = x, b.y = y, b.sides = sides;
     Counts counts;
     engine_.group.run([&] {
         copy_state(r, image, tape != nullptr ? r.plan->call_state : r.plan->evaluation_state, b);
@@ -226,6 +236,7 @@ void Block::forward(const mdlm_batch *given, const void *x, Tape *tape, void *y)
     if (tape == nullptr) return;
     tape->state = b.state;
     tape->x = x;
+    std::copy(sides, sides + tape->sides.size(), tape->sides.begin());
     tape->params_version = params_.version;
     tape->counts = counts;
     tape->forward = forwards_;
@@ -252,15 +263,14 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
         if (params_.grads_dirty && options.overwrite_grads == 0)
             fail(MDLM_ERROR_STATE, "gradients are undefined after a backward that failed: expected "
                                    "mdlm_params_zero_grads or overwrite_grads");
-        const int64_t alignment = engine_.device->alignment(config_.params_dtype);
-        check_aligned(dy, alignment, "dy");
-        if (r.plan->wants_dx) check_aligned(dx, alignment, "dx");
+        check_aligned(dy, engine_.device->alignment(output().dtype), "dy");
+        if (r.plan->wants_dx) check_aligned(dx, engine_.device->alignment(input().dtype), "dx");
         else if (dx != nullptr)
             fail(MDLM_ERROR_ARGUMENT, "dx = %p: expected NULL, the shape was reserved with input_requires_grad = 0",
                  dx);
-        const int64_t rows = tape->state.part(split()).rows();
-        const auto bytes = static_cast<uint64_t>(mul(mul(rows, config_.hidden_size), size_of(config_.params_dtype)));
-        if (dx != nullptr && dx != dy) check_apart(dx, "dx", dy, "dy", bytes);
+        const auto bytes = [&](const Buffer &b) { return static_cast<uint64_t>(b.bytes(tape->state.extent())); };
+        if (dx != nullptr && (dx != dy || !input().same_form(output())))
+            check_apart(dx, bytes(input()), "dx", dy, bytes(output()), "dy");
         prepare_shape(r, tape->state.extent());
         statement.say("block (which of the group's reserves it had)", MDLM_ERROR_COMM, r.number);
         statement.say("options.overwrite_grads", MDLM_ERROR_COMM, options.overwrite_grads);
@@ -270,7 +280,7 @@ void Block::backward(Tape *tape, const mdlm_backward_options *given, const void 
     Reservation &r = *reservation_;
     RunBindings b = bindings(r, tape->state, tape);
     b.state.accumulate = options.overwrite_grads == 0;
-    b.x = tape->x, b.dy = dy, b.dx = dx;
+    b.x = tape->x, b.dy = dy, b.dx = dx, b.sides = tape->sides.data();
     tape->full = false;
     --r.in_flight;
     params_.grads_dirty = true;

@@ -25,6 +25,7 @@ struct Tape {
     CallState call;
     DocumentOffsets offsets;
     const void *x = nullptr;  // borrowed input
+    std::vector<const void *> sides;
     uint64_t params_version = 0;
     Counts counts;
 };
@@ -39,11 +40,13 @@ std::shared_ptr<void> prepare_ops(Device &device, const BlockPlan &plan, Extent 
 class Block {
 public:
     Block(Engine &engine, const mdlm_config &config);
+    // Of other items than the config's layers and final norm; what is not about those is the config's.
+    Block(Engine &engine, const mdlm_config &config, Chain chain);
     ~Block();
     Block(const Block &) = delete;
 
     const Config &config() const { return config_; }
-    const Programs &programs() const { return programs_; }
+    const Chain &chain() const { return chain_; }
     Params &params() { return params_; }
     Engine &engine() const { return engine_; }
 
@@ -55,13 +58,16 @@ public:
     const mdlm_shape &shape() const;
     const BlockPlan &plan() const;
     void prepare(const mdlm_batch &batch);
-    mdlm_io io(const mdlm_batch &batch) const;
+    // Of x and dx, and of y and dy.
+    mdlm_io input_io(const mdlm_batch &batch) const;
+    mdlm_io output_io(const mdlm_batch &batch) const;
 
     Tape &acquire_tape();
     void release_tape(Tape &tape);
     void reset_tape(Tape &tape);
     void set_documents(Tape &tape, const int32_t *offsets, int64_t count);
-    void forward(const mdlm_batch *batch, const void *x, Tape *tape, void *y);
+    // sides: by Chain::sides, what the items want beside x; to stay as it is until the backward.
+    void forward(const mdlm_batch *batch, const void *x, Tape *tape, void *y, const void *const *sides = nullptr);
     void backward(Tape *tape, const mdlm_backward_options *options, const void *dy, void *dx);
     // Every rank's part of a parameter, of its gradient or of memory of the caller, put together on the host.
     // find(statement) checks which that is, and says what ranks must agree on.
@@ -78,8 +84,12 @@ public:
 private:
     struct Reservation;
     Reservation &reserved() const;
-    // Ranks over which the sequence of x and y is split.
-    int64_t split() const { return config_.sequence_parallel ? config_.tensor_model_parallel_size : 1; }
+    const Buffer &input() const { return chain_.of(0).buffers[chain_.of(0).input]; }
+    const Buffer &output() const {
+        const Program &last = chain_.of(chain_.items() - 1);
+        return last.buffers[last.output];
+    }
+    mdlm_io io_of(const Buffer &boundary, const mdlm_batch &batch) const;
     void none_in_flight(const char *what) const;
     void prepare_shape(Reservation &r, Extent extent);
     RunBindings bindings(Reservation &r, const RunState &state, const Tape *tape) const;
@@ -97,8 +107,9 @@ private:
 
     Engine &engine_;
     Config config_;
-    Programs programs_;
+    Chain chain_;
     Params params_;
+    States states_;
     std::unique_ptr<Reservation> reservation_;
     uint64_t forwards_ = 0;
 };

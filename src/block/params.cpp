@@ -37,17 +37,15 @@ void ParamEntry::must_have(const void *memory) const {
         fail(MDLM_ERROR_STATE, "%s: it has no memory yet: expected mdlm_block_reserve or a bind before", name.c_str());
 }
 
-Params::Params(const Config &config, const Programs &programs, int64_t rank)
+Params::Params(const Config &config, const Chain &chain, int64_t rank)
     : config_(config), t_(config.tensor_model_parallel_size), rank_(rank), dtype_(config.params_dtype),
       grad_dtype_(config.grad_dtype) {
-    for (int64_t item = 0; item < programs.items(); ++item) {
+    for (int64_t item = 0; item < chain.items(); ++item) {
         first_.push_back(static_cast<int64_t>(entries_.size()));
-        const auto &specs = programs.of(item).params;
+        const auto &specs = chain.of(item).params;
         for (size_t i = 0; i < specs.size(); ++i) {
             ParamEntry p;
-            const bool layer = item < programs.num_layers;
-            p.name =
-                (layer ? "layers." + std::to_string(config.layer_offset + item) + "." : std::string()) + specs[i].name;
+            p.name = chain[item].params + specs[i].name;
             p.item = item, p.id = static_cast<ParamId>(i), p.spec = &specs[i];
             p.elements = mul(specs[i].local(0, t_), specs[i].local(1, t_));
             p.bytes = mul(p.elements, size_of(dtype_));

@@ -13,8 +13,8 @@ namespace mdlm {
 
 struct ParamEntry {
     std::string name;
-    int64_t item = 0;  // layer, or num_layers for the final norm
-    ParamId id = 0;    // within its program
+    int64_t item = 0;
+    ParamId id = 0;  // within its program
     const Param *spec = nullptr;
     bool requires_grad = true;
     int64_t elements = 0, bytes = 0, offset = 0, grad_bytes = 0, grad_offset = 0;
@@ -48,7 +48,7 @@ private:
 
 class Params {
 public:
-    Params(const Config &config, const Programs &programs, int64_t rank);
+    Params(const Config &config, const Chain &chain, int64_t rank);
 
     const std::vector<ParamEntry> &entries() const { return entries_; }
     const ParamEntry &at(int64_t index) const;

@@ -30,9 +30,9 @@ int64_t peak_of_keeping_all(const Config &given, const mdlm_shape &shape, const 
     config.recompute_granularity = MDLM_RECOMPUTE_GRANULARITY_NONE;
     config.cpu_offloading_num_layers = 0;
     BlockPlanInput in = plan.input;
-    in.policies = policies_of(config, in.programs);
+    in.policies = policies_of(config, in.chain);
     try {
-        return make_block_plan(plan_input(config, shape, in.programs, in.policies, in.trains, in.traits))->peak_bytes;
+        return make_block_plan(plan_input(config, shape, in.chain, in.policies, in.trains, in.traits))->peak_bytes;
     } catch (const Error &) {
         return 0;
     }
@@ -44,7 +44,7 @@ std::string remark_on_plan(const Config &config, const mdlm_shape &shape, const 
     const Extra extra = extra_of(plan);
     if (!extra.costs_time()) return "";
     const auto &units = plan.input.policies.units;
-    const int64_t layers = plan.input.programs.num_layers;
+    const int64_t layers = plan.input.chain.in_units();
     const bool one_unit = layers > 1 && units[0].count == layers;
     const int64_t all = peak_of_keeping_all(config, shape, plan);
     const bool saves_little = all > 0 && static_cast<double>(plan.peak_bytes) >= 0.98 * static_cast<double>(all);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reserving: everything is made first, then put in place at once, so that a failure leaves what was.
 #include <algorithm>
+#include <set>
 
 #include "base/sizes.hpp"
 #include "base/structs.hpp"
@@ -28,6 +29,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
     std::unique_ptr<Reservation> r;
     Memory shared;
     Params::Storage storage;
+    Memory states;
     std::string remark;
     Statement statement("mdlm_block_reserve");
     std::array<std::vector<Group::Text>, 3> texts;
@@ -51,6 +53,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
         if (plan.shared_bytes() > engine_.shared_scratch.bytes())
             shared = engine_.device_memory.allocate(plan.shared_bytes(), "shared scratch");
         storage = params_.prepare(engine_);
+        states = states_.prepare(engine_);
         const auto same = [&](const char *name, int64_t value) { statement.say(name, MDLM_ERROR_SHAPE, value); };
         statement.say("version of the library", MDLM_ERROR_COMM, MDLM_API_VERSION);
         same("shape.seq_length", shape.seq_length);
@@ -69,6 +72,7 @@ void Block::reserve(const mdlm_shape *given, const Policies *policies, const Con
 
     release();
     params_.commit(engine_, std::move(storage));
+    states_.commit(engine_, std::move(states));
     reservation_ = std::move(r);
     if (shared.get() != nullptr) {
         engine_.arena_bytes += shared.bytes() - engine_.shared_scratch.bytes();
@@ -88,11 +92,11 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     Policies own;
     if (policies == nullptr) {
         own = Plan(config_.raw, shape, traits, params_.trains(), engine_.table,
-                   rotary_table_bytes(config_, shape.seq_length), &engine_.cancellation)
+                   rotary_table_bytes(config_, shape.seq_length), &engine_.cancellation, &chain_)
                   .policies();
         policies = &own;
     }
-    r->plan = make_block_plan(plan_input(config_, shape, programs_, *policies, params_.trains(), traits));
+    r->plan = make_block_plan(plan_input(config_, shape, chain_, *policies, params_.trains(), traits));
     const BlockPlan &plan = *r->plan;
     if (shape.max_bytes != 0 && static_cast<uint64_t>(plan.peak_bytes) > shape.max_bytes)
         fail(MDLM_ERROR_BUDGET, "max_bytes = %llu: the plan's peak_bytes is %lld", (unsigned long long)shape.max_bytes,
@@ -115,6 +119,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
         auto tape = std::make_unique<Tape>();
         tape->block = this;
         tape->index = i;
+        tape->sides.resize(chain_.sides.size());
         make_room(tape->call);
         if (shape.max_documents > 0) {
             tape->offsets.offsets.resize(static_cast<size_t>(shape.max_documents) + 1);
@@ -126,7 +131,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     return r;
 }
 
-// Ranks that would run different programs must not begin: what they compare, in lists. With equal settings they have
+// Ranks that would run different chain must not begin: what they compare, in lists. With equal settings they have
 // the same parameters and tensors.
 std::array<std::vector<Group::Text>, 3> Block::what_runs(const Reservation &r) const {
     std::array<std::vector<Group::Text>, 3> texts;
@@ -135,13 +140,13 @@ std::array<std::vector<Group::Text>, 3> Block::what_runs(const Reservation &r) c
     for (const ParamEntry &p : params_.entries())
         texts[1].push_back({"requires_grad of " + p.name, p.requires_grad ? "1" : "0"});
     const Policies &policies = r.plan->input.policies;
-    for (int64_t i = 0; i < programs_.items(); ++i) {
+    for (int64_t i = 0; i < chain_.items(); ++i) {
         const std::string layer = "plan of layer " + std::to_string(i) + ": ";
         const Unit &unit = policies.unit_of(i);
         texts[2].push_back(
             {layer + "its unit", std::to_string(unit.count) + " from layer " + std::to_string(unit.first)});
-        for (BufferId b : tensors_of(programs_.of(i)))
-            texts[2].push_back({layer + programs_.of(i).buffers[static_cast<size_t>(b)].name,
+        for (BufferId b : tensors_of(chain_.of(i)))
+            texts[2].push_back({layer + chain_.of(i).buffers[static_cast<size_t>(b)].name,
                                 name_of(policies.items[static_cast<size_t>(i)][static_cast<size_t>(b)])});
     }
     return texts;
@@ -170,15 +175,13 @@ void Block::prepare_shape(Reservation &r, Extent extent) {
 
 std::shared_ptr<void> prepare_ops(Device &device, const BlockPlan &plan, Extent extent) {
     auto made = device.begin_shape();
-    for (const Program *program : {plan.input.programs.layer.get(), plan.input.programs.final_norm.get()})
-        if (program != nullptr)
-            for (const auto &op : program->ops) op->prepare(device, extent);
-    const Differentiated *last = nullptr;
-    for (const auto &d : plan.layers) {
-        if (d.get() == last) continue;
-        last = d.get();
-        for (const auto &op : d->backward) op->prepare(device, extent);
-    }
+    std::set<const void *> seen;
+    for (const Item &item : plan.input.chain.list)
+        if (seen.insert(item.program.get()).second)
+            for (const auto &op : item.program->ops) op->prepare(device, extent);
+    for (const auto &d : plan.layers)
+        if (seen.insert(d.get()).second)
+            for (const auto &op : d->backward) op->prepare(device, extent);
     return made;
 }
 

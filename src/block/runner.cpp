@@ -29,7 +29,7 @@ Stream stream_of(const PlanEntry &e) {
 void Runner::may_be_cancelled(const char *op, int64_t item) {
     if (!engine_.cancellation.possible()) return;
     if (!std::exchange(asked_, false) && engine_.cancellation.ask())
-        engine_.cancellation.end("before %s of layer %lld", op, static_cast<long long>(b_.layer_offset + item));
+        engine_.cancellation.end("before %s of layer %lld", op, static_cast<long long>(plan_.input.chain[item].layer));
 }
 
 // Runs what the plan moves, and tells of it.
@@ -43,7 +43,7 @@ void Runner::observed(const PlanEntry &e, const char *op, int32_t v, int64_t byt
     mdlm_op_event event{};
     event.op = op;
     event.tensor = e.schedule->layer->program->buffers[e.schedule->values[v].buffer].name.c_str();
-    event.layer = b_.layer_offset + e.item;
+    event.layer = plan_.input.chain[e.item].layer;
     event.phase = e.kind == PlanEntry::Kind::from_host || e.kind == PlanEntry::Kind::gather_input ? MDLM_PHASE_BACKWARD
                                                                                                   : MDLM_PHASE_FORWARD;
     event.work = MDLM_WORK_TRANSFER;
@@ -71,6 +71,13 @@ char *address_of(const BlockPlan &plan, const RunBindings &b, const Place &p) {
     }
 }
 
+char *Runner::side(const PlanEntry &e, BufferId buffer) const {
+    const Item &item = plan_.input.chain[e.item];
+    const auto &sides = item.program->sides;
+    const auto at = static_cast<size_t>(std::find(sides.begin(), sides.end(), buffer) - sides.begin());
+    return static_cast<char *>(const_cast<void *>(b_.sides[item.sides[at]]));
+}
+
 char *Runner::address(const PlanEntry &e, int32_t v) const {
     const auto placed = [&](const Place &p, const void *callers) {
         return p.kind == Place::Kind::caller ? static_cast<char *>(const_cast<void *>(callers)) : address(p);
@@ -80,13 +87,16 @@ char *Runner::address(const PlanEntry &e, int32_t v) const {
     case Home::y: return placed(e.y, b_.y);
     case Home::dy: return placed(e.dy, b_.dy);
     case Home::dx: return placed(e.dx, b_.dx);
+    case Home::side: return side(e, e.schedule->values[v].buffer);
     case Home::frame:
     case Home::scratch:
+    case Home::kept:
     case Home::staged: break;
     }
     const ValuePlace &place = e.layout->places[v];
     const Place &base = place.where == ValuePlace::Where::frame  ? e.frame
                         : place.where == ValuePlace::Where::slab ? e.slab
+                        : place.where == ValuePlace::Where::kept ? e.kept
                                                                  : e.staging;
     return address(base) + place.offset;
 }
@@ -177,9 +187,10 @@ void Runner::run_entry(const PlanEntry &e) {
 }
 
 void Runner::run_ops(const PlanEntry &e) {
-    b_.state.layer = static_cast<uint32_t>(b_.layer_offset + e.item);
+    b_.state.layer = static_cast<uint32_t>(plan_.input.chain[e.item].layer);
     b_.state.params = b_.params->data_of(e.item);
     b_.state.grads = b_.params->grads_of(e.item);
+    if (b_.states != nullptr) b_.state.states = b_.states->of(e.item);
     const Extent extent = b_.state.extent();
     std::array<void *, most_operands> in{}, out{};
     for (const ScheduledOp &s : e.kind == PlanEntry::Kind::backward ? e.schedule->backward : e.schedule->forward) {
@@ -207,7 +218,7 @@ void Runner::run_ops(const PlanEntry &e) {
             mdlm_op_event event{};
             event.op = op.name();
             event.tensor = e.schedule->layer->tensor(s.op, s.backward).c_str();
-            event.layer = b_.layer_offset + e.item;
+            event.layer = plan_.input.chain[e.item].layer;
             event.phase = s.replay || e.replay ? MDLM_PHASE_REPLAY
                           : s.backward         ? MDLM_PHASE_BACKWARD
                                                : MDLM_PHASE_FORWARD;
@@ -247,7 +258,7 @@ const Buffer &Runner::input_of(const PlanEntry &e) const {
 void Runner::count_saved(const PlanEntry &e) {
     if (e.x.kind == Place::Kind::stack) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, e.schedule->x));
     for (int32_t v : e.schedule->saved)
-        if (e.schedule->values[v].home == Home::frame) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, v));
+        if (e.schedule->values[v].home != Home::staged) counts_.saved_bytes += static_cast<uint64_t>(bytes_of(e, v));
 }
 
 void Runner::transfer(const PlanEntry &e, bool to_host) {

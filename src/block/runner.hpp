@@ -3,6 +3,7 @@
 #pragma once
 #include "block/observing.hpp"
 #include "block/params.hpp"
+#include "block/states.hpp"
 #include "plan/block_plan.hpp"
 
 namespace mdlm {
@@ -28,9 +29,10 @@ struct RunBindings {
     void *y = nullptr;
     const void *dy = nullptr;
     void *dx = nullptr;
-    RunState state;  // its layer, params and grads are set for each entry
+    const void *const *sides = nullptr;  // what the caller gives beside x, by Chain::sides
+    RunState state;                      // its layer, params, grads and states are set for each entry
     const Params *params = nullptr;
-    int64_t layer_offset = 0;
+    const States *states = nullptr;
 };
 
 // Events of a reservation: two for each staging slot, one for each image of a call's state.
@@ -52,6 +54,7 @@ public:
 private:
     char *address(const Place &place) const { return address_of(plan_, b_, place); }
     char *address(const PlanEntry &entry, int32_t value) const;
+    char *side(const PlanEntry &entry, BufferId buffer) const;
     void run_entry(const PlanEntry &entry);
     void run_ops(const PlanEntry &entry);
     void transfer(const PlanEntry &entry, bool to_host);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/status.hpp"
+
 namespace mdlm {
 namespace {
 
@@ -57,7 +59,9 @@ void reduce_ranks(DType dtype, mdlm_reduce_op op, const void *const *from, int32
     case DType::bf16: return reduce<bf16>(op, from, ranks, count, to);
     case DType::f16: return reduce<f16>(op, from, ranks, count, to);
     case DType::f64: return reduce<double>(op, from, ranks, count, to);
+    case DType::i32: break;
     }
+    fail(MDLM_ERROR_INTERNAL, "a sum over ranks of %s: expected floating point", name_of(dtype));
 }
 
 }  // namespace mdlm

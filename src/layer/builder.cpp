@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layer/builder.hpp"
 
+#include "base/sizes.hpp"
 #include "op/activation.hpp"
 #include "op/collective.hpp"
 #include "op/linear.hpp"
@@ -13,6 +14,37 @@ int32_t Program::producer(BufferId id) const {
         for (BufferId o : ops[i]->out)
             if (o == id) return static_cast<int32_t>(i);
     return -1;
+}
+
+int64_t State::bytes() const { return rounded(mul(elements, size_of(dtype))); }
+
+int64_t Program::kept_bytes(Extent extent) const {
+    int64_t sum = 0;
+    for (size_t i = 0; i < buffers.size(); ++i)
+        if (always_kept(static_cast<BufferId>(i))) sum = add(sum, rounded(buffers[i].bytes(extent)));
+    return sum;
+}
+
+void Program::check() const {
+    for (const auto &op : ops) {
+        const auto kept = std::count_if(op->out.begin(), op->out.end(), [&](BufferId b) { return always_kept(b); });
+        const auto made = static_cast<std::ptrdiff_t>(op->out.size());
+        if (kept != 0 && kept != made)
+            fail(MDLM_ERROR_INTERNAL, "op %s: %td of what it makes are always kept: expected all %td or none",
+                 op->name(), kept, made);
+        if (!op->states.empty() && kept != made)
+            fail(MDLM_ERROR_INTERNAL,
+                 "op %s has a state, and a replay may run it twice: expected what it makes to be "
+                 "always kept",
+                 op->name());
+        for (BufferId b : op->out)
+            if (is_side(b) || b == input)
+                fail(MDLM_ERROR_INTERNAL, "op %s assigns %s: expected it to be given", op->name(),
+                     buffers[b].name.c_str());
+    }
+    if (always_kept(output))
+        fail(MDLM_ERROR_INTERNAL, "%s is always kept: expected not the output, which the next item has",
+             buffers[output].name.c_str());
 }
 
 BufferId Program::find(const std::string &name) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layer as data: buffers, parameters, and ops in the order in which they run. Everything else is derived from this.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,13 +31,32 @@ struct Param {
     int64_t local(int dim, int64_t t) const { return dim == partition_dim ? full[dim] / t : full[dim]; }
 };
 
+// Memory of one item that stays from step to step (a history of largest values): zeros at first, and then what ops
+// leave there.
+struct State {
+    std::string name;
+    DType dtype = DType::f32;
+    int64_t elements = 0;
+    int64_t bytes() const;  // as it is allocated
+};
+
 struct Program {
     std::vector<Buffer> buffers;
     std::vector<std::unique_ptr<Op>> ops;
     std::vector<Param> params;
+    std::vector<State> states;
     BufferId input = no_buffer, output = no_buffer;
-    // The op that assigns a buffer; -1 for the input.
+    // What the caller gives beside the input, each forward, and leaves as it is until its backward. Items that name one
+    // alike read the same. No policy is about it, and it has no gradient.
+    std::vector<BufferId> sides;
+    // The op that assigns a buffer; -1 for what is given.
     int32_t producer(BufferId id) const;
+    bool is_side(BufferId id) const { return std::find(sides.begin(), sides.end(), id) != sides.end(); }
+    bool always_kept(BufferId id) const { return buffers[buffers[id].main].always_kept; }
+    // Bytes of what no policy may replay. Whatever the policy, a tape has a place for it.
+    int64_t kept_bytes(Extent extent) const;
+    // INTERNAL where it breaks a rule of programs: how often an op runs would change what it computes.
+    void check() const;
     // Index of the main buffer with a name; no_buffer.
     BufferId find(const std::string &name) const;
 };

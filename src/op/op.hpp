@@ -24,6 +24,7 @@ using BufferId = int32_t;
 inline constexpr BufferId no_buffer = -1;
 using ParamId = int32_t;  // of one layer
 inline constexpr ParamId no_param = -1;
+using StateId = int32_t;  // of one item
 
 // Storage that is assigned once (its parts may be assigned by different ops). A policy gives it a storage class.
 struct Buffer {
@@ -40,6 +41,10 @@ struct Buffer {
     // No policy may replay it: its maker must not run twice in a step.
     bool always_kept = false;
     int64_t bytes(Extent e) const;
+    bool same_form(const Buffer &o) const {
+        return dtype == o.dtype && per_token == o.per_token && per_pair == o.per_pair && split == o.split &&
+               fixed == o.fixed;
+    }
 };
 
 // What decides how long an op takes.
@@ -69,6 +74,7 @@ struct RunState {
     const void *cos = nullptr, *sin = nullptr;
     const void *const *params = nullptr;  // of this layer, by ParamId
     void *const *grads = nullptr;
+    void *const *states = nullptr;  // of this item, by StateId
     bool accumulate = true;
     Extent extent() const { return {tokens.rows(), tokens.seq}; }
     // The tokens of buffers whose sequence is split over ranks.
@@ -89,6 +95,7 @@ struct Call {
     void *workspace;
     const void *param(ParamId id) const { return id == no_param ? nullptr : state.params[id]; }
     void *grad(ParamId id) const { return id == no_param ? nullptr : state.grads[id]; }
+    void *lasting(StateId id) const { return state.states[id]; }
 };
 
 // Where an op puts its part of a parameter's gradient: straight into it, or, where every rank has only a part of the
@@ -138,6 +145,9 @@ public:
 
     std::vector<BufferId> in, out;
     std::vector<ParamId> params;  // that it reads
+    // That it reads or changes. What it makes in forward is always kept, for it runs once: a second time it would see
+    // what later forwards left.
+    std::vector<StateId> states;
 };
 
 // Where heads stand in rows of a buffer, in elements.

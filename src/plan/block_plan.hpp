@@ -2,9 +2,9 @@
 // The whole block laid out before anything runs: which ops run in which order, and where every byte is.
 //
 //   arena = [ x slots | dx slots | staging slots ]  fixed
-//           [ saved stack of each tape ]            forward pushes frames, backward pops them
-//           [ slab ]                                scratch; with one tape in flight it starts right above the frame in
-//           use
+//           [ saved stack of each tape ]            what no policy may replay, then frames: forward pushes, backward
+//           pops [ slab ]                                scratch; it reaches down to the frame in use where no other
+//           stack is between
 //
 // With share_scratch only the stacks are the block's own; fixed and slab are one piece elsewhere.
 #pragma once
@@ -27,7 +27,7 @@ struct Place {
         staging,  // offset is a slot's number while composing; then they are `fixed`
         fixed,    // from the start of the arena
         stack,    // from the start of the tape's stack
-        slab      // from the start of the slab
+        slab      // from above all stacks
     } kind = Kind::none;
     int64_t offset = 0;
 };
@@ -47,7 +47,7 @@ struct PlanEntry {
     bool replay = false;  // a forward during backward
     const Schedule *schedule = nullptr;
     const Layout *layout = nullptr;
-    Place frame, slab, x, y, dy, dx, staging;
+    Place frame, kept, slab, x, y, dy, dx, staging;
     int64_t host = 0;    // offset of the item in the tape's host storage
     uint32_t slots = 0;  // staging slots in which it reads or writes, as bits
 };
@@ -63,7 +63,7 @@ struct ItemUsage {
 };
 
 struct BlockPlanInput {
-    Programs programs;
+    Chain chain;
     Policies policies;
     std::vector<std::vector<char>> trains;  // by item and ParamId
     Traits traits;
@@ -72,13 +72,14 @@ struct BlockPlanInput {
     bool evaluate_in_flight = false, input_requires_grad = true, borrow_input = false;
     int64_t call_state_bytes = 0;  // what the device has of each call in its own memory
     bool share_scratch = false;    // fixed and slab lie in memory that other blocks use too
-    // One tape in flight, and its stack and the slab in one piece: the slab stands right above the frame in use.
-    bool one_stack() const { return in_flight == 1 && !share_scratch; }
+    // Where the slab begins for what runs with a frame: right above it, since no other tape's stack and no border of
+    // memory lies between. Else above all stacks.
+    bool slab_on_frame() const { return in_flight == 1 && !share_scratch; }
 };
 
 // The one place where a shape becomes bounds and options of a plan: a plan to look at and a reservation must not
 // differ.
-BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Programs programs, Policies policies,
+BlockPlanInput plan_input(const Config &config, const mdlm_shape &shape, Chain chain, Policies policies,
                           std::vector<std::vector<char>> trains, const Traits &traits);
 
 // What kernels read of one call where they run: how it draws (DrawState), and the bounds of the documents of a
@@ -97,7 +98,7 @@ struct BlockPlan {
     std::vector<ItemUsage> items;
     int64_t fixed_bytes = 0;
     int64_t stack_bytes = 0;  // of one tape
-    int64_t slab_origin = 0;  // Place::slab counts from here
+    int64_t slab_origin = 0;  // Place::slab counts from here, above all stacks; below it offsets are negative
     // Where the state of a call stands: of a forward with a tape at the start of its stack.
     Place call_state{Place::Kind::stack, 0}, evaluation_state;
     // Most bytes above the frames of what is saved: the highest slab of any entry, with the inner frames below it in a
@@ -111,12 +112,12 @@ struct BlockPlan {
     bool wants_dx = false;
 
     // Schedules and layouts, shared by layers that are alike; made when first asked for.
-    const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save);
+    const Schedule *schedule(int64_t item, const LayerPolicy &policy, bool save, bool in_unit = false);
     const Layout *layout(const Schedule *schedule, const LayoutKey &key);
     struct ScheduleKey {
         const Differentiated *layer;
         LayerPolicy policy;
-        bool save;
+        bool save, in_unit;
         auto operator<=>(const ScheduleKey &) const = default;
     };
     std::map<ScheduleKey, std::unique_ptr<Schedule>> schedules;

@@ -27,7 +27,7 @@ bool may_follow(const std::vector<ScheduledOp> &ops, int32_t from, int32_t to) {
 class Composer {
 public:
     Composer(BlockPlan &p, UnitPlans units)
-        : p_(p), in_(p.input), one_(in_.one_stack()), units_(std::move(units.units)), on_host_(units.on_host),
+        : p_(p), in_(p.input), units_(std::move(units.units)), on_host_(units.on_host),
           staging_bytes_(units.staging_bytes) {}
 
     void compose() {
@@ -38,37 +38,29 @@ public:
     }
 
 private:
-    int64_t items() const { return in_.programs.items(); }
+    int64_t items() const { return in_.chain.items(); }
     bool last(int64_t item) const { return item + 1 == items(); }
     const Schedule *passing(int64_t item) { return p_.schedule(item, {}, false); }
-
-    Place slab_above(const UnitPlan &u) const { return {PK::slab, one_ ? u.base + u.frame : 0}; }
 
     PlanEntry entry(EK kind, int64_t item, const Schedule *s, const Layout *l) const {
         PlanEntry e;
         e.kind = kind, e.item = item, e.schedule = s, e.layout = l;
         return e;
     }
-    // The entry's own frame and staging, for a unit of one or the transfers of any unit.
-    PlanEntry unit_entry(EK kind, const UnitPlan &u) const {
-        PlanEntry e = entry(kind, u.unit.first, u.single, u.layout);
+    // With the unit's frame, and its staging where something is on the host.
+    PlanEntry unit_entry(EK kind, const UnitPlan &u, const ItemPlan &i) const {
+        PlanEntry e = entry(kind, i.item, i.pass, i.layout);
         e.frame = {PK::stack, u.base};
-        e.slab = slab_above(u);
-        e.x = u.x;
+        e.kept = {PK::stack, i.kept};
+        e.slab = {PK::slab, u.slab};
         e.host = u.host;
         if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % staging_slots};
         return e;
     }
-    // Of the unit's input, and what else is staged. A unit of several layers has its input only; a schedule that never
-    // runs says so.
-    PlanEntry transfer(EK kind, const UnitPlan &u) {
-        PlanEntry e = unit_entry(kind, u);
-        if (e.schedule == nullptr) {
-            e.schedule = passing(u.unit.first);
-            LayoutKey key;
-            key.x_staged = u.x.kind == PK::staging;
-            e.layout = p_.layout(e.schedule, key);
-        }
+    // Of the unit's input, and of what else is staged.
+    PlanEntry transfer(EK kind, const UnitPlan &u) const {
+        PlanEntry e = unit_entry(kind, u, u.items.front());
+        e.x = u.x;
         return e;
     }
 
@@ -80,23 +72,15 @@ private:
 
     void forward(size_t index) {
         UnitPlan &u = units_[index];
-        const int64_t end = u.unit.first + u.unit.count;
         if (u.unit.first == 0 && u.x.kind != PK::caller) p_.forward.push_back(transfer(EK::copy_input, u));
         // The output may take its slot.
         if (u.saves && u.storage == Storage::shard) p_.forward.push_back(transfer(EK::shard_input, u));
         Place x = u.x;
-        for (int64_t i = u.unit.first; i < end; ++i) {
-            PlanEntry e = unit_entry(EK::forward, u);
-            e.item = i;
-            if (u.single == nullptr) {
-                e.schedule = passing(i);
-                LayoutKey key;
-                key.y_in_slab = i + 1 == end && next_in_slab(p_, units_, index);
-                e.layout = p_.layout(e.schedule, key);
-            }
+        for (const ItemPlan &i : u.items) {
+            PlanEntry e = unit_entry(EK::forward, u, i);
             e.x = x;
-            const bool leaves = i + 1 == end;
-            if (last(i)) e.y = {PK::caller, 0};
+            const bool leaves = &i == &u.items.back();
+            if (last(i.item)) e.y = {PK::caller, 0};
             else if (leaves && units_[index + 1].x.kind != PK::x_slot) e.y = units_[index + 1].x;
             else e.y = slot_after(PK::x_slot, x, e.schedule->forward, e.schedule->x, e.schedule->y);
             p_.forward.push_back(e);
@@ -133,39 +117,13 @@ private:
             x = e.x = {PK::x_slot, 0};
             p_.backward.push_back(e);
         }
-        if (u.single != nullptr) {
-            PlanEntry e = unit_entry(EK::backward, u);
-            e.x = x;
-            push_backward(e);
-        } else if (u.saves) {
-            backward_of_several(u, x);
-        }
-    }
-
-    // The unit's layers run forward again into inner frames above its own, each ready for its backward; the last one's
-    // forward is part of its backward, which replays only what is read.
-    void backward_of_several(const UnitPlan &u, Place x) {
-        const int64_t final = u.unit.first + u.unit.count - 1;
-        int64_t at = slab_above(u).offset;
         std::vector<PlanEntry> entries;
-        for (int64_t i = u.unit.first; i <= final; ++i) {
-            const LayerPolicy policy =
-                i == final ? replay_all(in_.programs.of(i), Storage::replay) : in_.policies.items[i];
-            PlanEntry e = entry(EK::forward, i, p_.schedule(i, policy, true), nullptr);
-            LayoutKey key;
-            key.x_in_frame = i > u.unit.first;
-            key.x_staged = !key.x_in_frame && x.kind == PK::staging;
-            key.y_in_slab = i < final;
-            key.slab_above = true;
-            e.layout = p_.layout(e.schedule, key);
-            e.replay = true;
-            if (u.ordinal >= 0) e.staging = {PK::staging, u.ordinal % staging_slots};
-            e.frame = {PK::slab, at};
-            e.x = key.x_in_frame ? e.frame : x;
-            at = add(at, e.layout->frame_bytes);
-            e.slab = {PK::slab, at};
-            e.y = e.slab;
-            if (i < final) p_.backward.push_back(e);
+        int64_t at = u.slab;
+        for (const ItemPlan &i : u.items) {
+            PlanEntry e = unit_entry(EK::forward, u, i);
+            e.x = x;
+            if (i.back != i.pass) stand_inside(e, u, i, at);
+            if (i.again) p_.backward.push_back(e);
             entries.push_back(e);
         }
         for (size_t i = entries.size(); i-- > 0;) {
@@ -175,12 +133,26 @@ private:
         }
     }
 
+    // In an inner frame, which stands above the unit's and those of the items before, ready for the item's backward.
+    void stand_inside(PlanEntry &e, const UnitPlan &u, const ItemPlan &i, int64_t &at) {
+        LayoutKey key;
+        key.x_in_frame = &i != &u.items.front();
+        key.x_staged = !key.x_in_frame && e.x.kind == PK::staging;
+        key.y_in_slab = &i != &u.items.back();
+        key.slab_above = true;
+        e.schedule = i.back, e.layout = p_.layout(i.back, key);
+        e.frame = {PK::slab, at};
+        if (key.x_in_frame) e.x = e.frame;
+        at = add(at, e.layout->frame_bytes);
+        e.slab = e.y = {PK::slab, at};
+        e.replay = true;
+    }
+
     void evaluate() {
         // Scratch is above what all tapes keep, or, when none is in flight, where their stacks are (unless those are
         // apart from it).
-        const int64_t above = one_ ? p_.stack_bytes : 0;
-        const int64_t below = one_ || in_.share_scratch ? 0 : -mul(in_.in_flight, p_.stack_bytes);
-        p_.evaluation_state = {PK::slab, in_.evaluate_in_flight ? above : below};
+        const bool above = in_.evaluate_in_flight || in_.share_scratch;
+        p_.evaluation_state = {PK::slab, above ? 0 : -mul(in_.in_flight, p_.stack_bytes)};
         Place x{PK::caller, 0};
         for (int64_t i = 0; i < items(); ++i) {
             PlanEntry e = entry(EK::forward, i, passing(i), nullptr);
@@ -221,13 +193,11 @@ private:
                     }
                 }
         const int64_t stacks = mul(in_.in_flight, p_.stack_bytes);
-        p_.slab_origin = one_ ? p_.fixed_bytes : add(p_.fixed_bytes, stacks);
-        p_.peak_bytes = add(p_.fixed_bytes, stacks);
+        p_.slab_origin = p_.peak_bytes = add(p_.fixed_bytes, stacks);
     }
 
     BlockPlan &p_;
     const BlockPlanInput &in_;
-    bool one_;  // one tape in flight: the slab stands right above the frame in use
     std::vector<UnitPlan> units_;
     int64_t on_host_, staging_bytes_;  // as in UnitPlans
     Place dx_;

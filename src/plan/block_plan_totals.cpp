@@ -8,21 +8,21 @@
 namespace mdlm {
 namespace {
 
-using PK = Place::Kind;
 using EK = PlanEntry::Kind;
 
 class Totals {
 public:
-    explicit Totals(BlockPlan &p) : p_(p), in_(p.input), one_(in_.one_stack()) {}
+    explicit Totals(BlockPlan &p) : p_(p), in_(p.input) {}
 
     void add_up(const std::vector<UnitPlan> &units) {
-        p_.items.resize(in_.programs.items());
+        p_.items.resize(in_.chain.items());
         for (const UnitPlan &u : units)
             for (int64_t i = u.unit.first; i < u.unit.first + u.unit.count; ++i) {
                 p_.items[i].base = u.base;
-                top_of_frame_.push_back(u.base + u.frame);
+                unit_of_.push_back(&u);
+                p_.items[i].saved_bytes = in_.chain.of(i).kept_bytes(in_.bound);
                 if (i > u.unit.first) continue;
-                p_.items[i].saved_bytes = u.frame;
+                p_.items[i].saved_bytes = add(p_.items[i].saved_bytes, u.frame);
                 p_.items[i].host_bytes = u.host_bytes;
             }
         for (const auto *list : {&p_.forward, &p_.backward, &p_.evaluate})
@@ -33,9 +33,7 @@ public:
                 const bool is_backward = e.kind == EK::backward;
                 const int64_t height = is_backward ? e.layout->backward_slab : e.layout->forward_slab;
                 const int64_t top = add(e.slab.offset, height);
-                const bool inside = list == &p_.backward && e.frame.kind == PK::slab;
-                // Where the frames of what is saved end.
-                const int64_t below = !inside ? e.slab.offset : one_ ? top_of_frame_[e.item] : 0;
+                const int64_t below = list == &p_.evaluate ? e.slab.offset : unit_of_[e.item]->slab;
                 p_.scratch_bytes = std::max(p_.scratch_bytes, top - below);
                 p_.peak_bytes = std::max(p_.peak_bytes, add(p_.slab_origin, top));
                 if (list != &p_.evaluate) measure(e, is_backward, top);
@@ -45,10 +43,8 @@ public:
 private:
     void measure(const PlanEntry &e, bool is_backward, int64_t top) {
         ItemUsage &item = p_.items[e.item];
-        // Frames of a tape's own are below the slab or apart from it; inner frames are below the slab's offset.
-        const int64_t below = one_ ? item.base : 0;
-        const int64_t frame = !one_ && e.frame.kind == PK::stack ? e.layout->frame_bytes : 0;
-        const int64_t used = top - below + frame;
+        // The unit's frame is below the slab or apart from it; inner frames are below the slab's offset.
+        const int64_t used = top - unit_of_[e.item]->slab + unit_of_[e.item]->frame;
         int64_t &most = is_backward || e.replay ? item.backward_bytes : item.forward_bytes;
         const int64_t alive =
             (is_backward ? e.layout->backward_alive : e.layout->forward_alive) + used - frame_and_slab(e, is_backward);
@@ -71,9 +67,8 @@ private:
 
     BlockPlan &p_;
     const BlockPlanInput &in_;
-    bool one_;                             // one tape in flight: the slab stands right above the frame in use
-    std::vector<int64_t> top_of_frame_;    // by item: of its unit's, in the stack
-    int64_t flops_ = 0, moved_bytes_ = 0;  // of a forward and its backward, all items
+    std::vector<const UnitPlan *> unit_of_;  // by item
+    int64_t flops_ = 0, moved_bytes_ = 0;    // of a forward and its backward, all items
 };
 
 }  // namespace

@@ -17,36 +17,47 @@ int64_t most_unit_layers(int64_t layers) {
     return most;
 }
 
-// Every layer replays everything, from inputs of one storage.
-Policies replaying(const Programs &programs, Storage input) {
+// Is a share of its input less than the whole?
+bool has_shares(const BlockPlanInput &in, int64_t item) {
+    const Program &p = in.chain.of(item);
+    return in.group_size > 1 && in.chain[item].in_units && p.buffers[p.input].split == 1;
+}
+
+// Every item replays everything, from its input or a share of it.
+Policies replaying(const BlockPlanInput &in, Storage input) {
+    const Chain &chain = in.chain;
     Policies p;
-    for (int64_t i = 0; i < programs.items(); ++i) {
-        p.items.push_back(replay_all(programs.of(i), i < programs.num_layers ? input : Storage::keep));
+    for (int64_t i = 0; i < chain.items(); ++i) {
+        p.items.push_back(replay_all(chain.of(i), has_shares(in, i) ? input : Storage::keep));
         p.units.push_back({i, 1});
     }
     return p;
 }
 
 int64_t fixed_bytes(BlockPlanInput in, Storage input) {
-    in.policies = replaying(in.programs, input);
+    in.policies = replaying(in, input);
     return make_block_plan(std::move(in))->fixed_bytes;
 }
 
 }  // namespace
 
 BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation)
-    : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), one_(in_.one_stack()),
+    : in_(std::move(in)), table_(std::move(table)), cancellation_(cancellation), on_frame_(in_.slab_on_frame()),
       layers_(differentiate_items(in_)) {
-    const Program &layer = *in_.programs.layer;
-    shards_ = in_.group_size > 1 && layer.buffers[layer.input].split == 1;
+    const int64_t items = in_.chain.items();
+    for (int64_t i = 0; i < items; ++i) {
+        shards_ = shards_ || has_shares(in_, i);
+        kept_ = add(kept_, in_.chain.of(i).kept_bytes(in_.bound));
+    }
     fixed_ = fixed_bytes(in_, Storage::keep);
     if (shards_) fixed_with_shares_ = fixed_bytes(in_, Storage::shard);
     std::map<ItemTypeKey, int32_t> seen;
-    const int64_t items = in_.programs.items();
     for (int64_t i = 0; i < items; ++i) {
+        const Item &item = in_.chain[i];
         const bool next_saves = i + 1 < items && layers_[i + 1]->anything();
-        const ItemTypeKey key{layers_[i].get(), i < in_.programs.num_layers, i == 0 && in_.borrow_input,
-                              one_ && next_saves, i < host_layers};
+        const bool may_host = item.by_settings && host_layers-- > 0;
+        const ItemTypeKey key{layers_[i].get(),           item.in_units,           has_shares(in_, i),
+                              i == 0 && in_.borrow_input, on_frame_ && next_saves, may_host};
         const auto [at, is_new] = seen.emplace(key, static_cast<int32_t>(types_.size()));
         if (is_new) {
             const PolicyEnumerator enumerator(layers_[i], in_.bound, in_.traits, table_, cancellation_);
@@ -109,11 +120,12 @@ planner::Chain BudgetPlanner::chain(const Variant &v) const {
         c.types.push_back(std::move(numbers));
     }
     c.layers = type_of_;
-    c.in_flight = in_.in_flight, c.slab_apart = !one_;
-    c.fixed_bytes = add(add(v.shard ? fixed_with_shares_ : fixed_, states_), mul(staging_slots, v.staging));
+    c.in_flight = in_.in_flight, c.slab_apart = !on_frame_;
+    const int64_t tapes = add(states_, mul(in_.in_flight, kept_));
+    c.fixed_bytes = add(add(v.shard ? fixed_with_shares_ : fixed_, tapes), mul(staging_slots, v.staging));
     if (in_.evaluate_in_flight || in_.share_scratch) c.loss_bytes = passing_;
     c.max_unit_depth = 1;
-    c.max_unit_layers = most_unit_layers(in_.programs.num_layers);
+    c.max_unit_layers = most_unit_layers(in_.chain.in_units());
     return c;
 }
 
@@ -136,8 +148,8 @@ Policies BudgetPlanner::policies(const Variant &v, const planner::ChainPlan &pla
         }
         for (int32_t i = 1; i <= item.inside; ++i) {
             LayerPolicy policy = policy_of(plan[at + static_cast<size_t>(i)]);
-            const BufferId input = in_.programs.layer->input;
-            policy[input] = i == 1 ? forms_of(types_[type_of_[item.first]], v)[item.choice].storage : Storage::replay;
+            policy[in_.chain.of(item.first + i - 1).input] =
+                i == 1 ? forms_of(types_[type_of_[item.first]], v)[item.choice].storage : Storage::replay;
             out.items.push_back(std::move(policy));
         }
     }
@@ -191,7 +203,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes) const {
 BudgetFrontier BudgetPlanner::frontier() const {
     std::vector<BudgetPoint> points;
     BudgetFrontier found;
-    for (const Variant &v : variants(one_)) {
+    for (const Variant &v : variants(on_frame_)) {
         const planner::Frontier of_variant = planner::frontier(chain(v), 0, false, cancellation_);
         found.gap_ns = std::max(found.gap_ns, of_variant.gap_ns);
         for (const planner::FrontierPoint &p : of_variant.points)

@@ -9,6 +9,7 @@
 //  and it stands in a slot;
 //  - the first layer of a unit whose input is a share or on the host is taken to have the whole input in its inner
 //  frame;
+//  - an op that makes what is always kept is taken to run again where its layer does;
 //  - a ring of two staging slots is taken off the budget even where one unit alone uses the host.
 // Every answer is laid out once, and its peak is that of the layout.
 #pragma once
@@ -39,7 +40,8 @@ struct BudgetFrontier {
 
 class BudgetPlanner {
 public:
-    // The policies of `in` do not matter. The first host_layers layers may use the host. cancellation is asked here and
+    // The policies of `in` do not matter. The first host_layers of the items that settings
+    // are about may use the host. cancellation is asked here and
     // in every search.
     BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_layers, Cancellation *cancellation = nullptr);
 
@@ -69,18 +71,19 @@ private:
         int64_t host = 0;
         bool shard = false, one_on_host = false;
     };
-    // Items (layers, the final norm) that are alike. All that any variant allows is here.
+    // Items that are alike. All that any variant allows is here.
     struct ItemType {
         planner::LayerType numbers;  // its policies and unit inputs are those of a variant
         std::vector<PolicyOption> options;
         bool in_units = false, may_host = false;
+        const Program *program = nullptr;
         BufferId input_id = no_buffer;
         int64_t boundary = 0, input = 0, share = 0;  // bytes of its input, of that in its frame, and of a share
         int64_t backward_ns = 0;
     };
     struct ItemTypeKey {
         const Differentiated *layer;
-        bool is_layer, borrowed, next_in_slab, may_host;
+        bool in_units, has_shares, borrowed, next_in_slab, may_host;
         auto operator<=>(const ItemTypeKey &) const = default;
     };
     // In which storage a unit may keep its input.
@@ -89,6 +92,7 @@ private:
         planner::UnitInput numbers;
     };
     ItemType make_type(int64_t item, const ItemTypeKey &key, const PolicyEnumerator &enumerator) const;
+    LayoutKey key_alone(const ItemTypeKey &key) const;
     std::vector<MeasuredPolicy> add_alone(ItemType &type, const PolicyEnumerator &enumerator,
                                           const ItemTypeKey &key) const;
     void add_on_host(ItemType &type, const PolicyEnumerator &enumerator, const LayoutKey &base,
@@ -102,13 +106,14 @@ private:
     BlockPlanInput in_;
     DeviceTable table_;
     Cancellation *cancellation_;
-    bool one_;  // one tape in flight: the slab stands right above the frame in use
-    bool shards_;
+    bool on_frame_;  // the slab begins right above the frame in use
+    bool shards_ = false;
     std::vector<std::shared_ptr<const Differentiated>> layers_;
     std::vector<ItemType> types_;
     std::vector<int32_t> type_of_;  // by item
     int64_t fixed_ = 0, fixed_with_shares_ = 0;
     int64_t passing_ = 0, states_ = 0;  // of an evaluation, with its call's state; of the tapes' calls
+    int64_t kept_ = 0;                  // of one tape, what no policy may replay
 };
 
 }  // namespace mdlm

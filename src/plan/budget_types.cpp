@@ -21,31 +21,37 @@ planner::PolicyCost numbers_of(const MeasuredPolicy &c, uint32_t roles) {
 BudgetPlanner::ItemType BudgetPlanner::make_type(int64_t item, const ItemTypeKey &key,
                                                  const PolicyEnumerator &enumerator) const {
     ItemType type;
-    type.numbers.name = key.is_layer ? "layer" : "final norm";
+    type.numbers.name = in_.chain[item].name.empty() ? "layer" : in_.chain[item].name;
     type.numbers.forward_ns = enumerator.forward_ns();
     type.backward_ns = enumerator.backward_ns();
     type.boundary = input_bytes(in_, item);
     type.input = key.borrowed ? 0 : type.boundary;
     // What is borrowed costs nothing.
-    type.share = shards_ && key.is_layer && !key.borrowed ? share_bytes(in_, item) : 0;
+    type.share = key.has_shares && !key.borrowed ? share_bytes(in_, item) : 0;
     type.may_host = key.may_host;
-    type.input_id = key.layer->program->input;
+    type.program = key.layer->program.get();
+    type.input_id = type.program->input;
     LayoutKey passing;
     passing.y_in_slab = key.next_in_slab;
     type.numbers.unsaved_forward_bytes = enumerator.passing_bytes(passing);
     std::vector<MeasuredPolicy> alone = add_alone(type, enumerator, key);
     // A layer whose input need not be saved (nothing before it is trained, nor all of itself) gains nothing in a unit.
     type.in_units =
-        key.is_layer && std::all_of(alone.begin(), alone.end(), [](const MeasuredPolicy &c) { return c.saves_input; });
+        key.in_units && std::all_of(alone.begin(), alone.end(), [](const MeasuredPolicy &c) { return c.saves_input; });
     if (type.in_units) add_in_units(type, enumerator, key, std::move(alone));
     return type;
+}
+
+LayoutKey BudgetPlanner::key_alone(const ItemTypeKey &key) const {
+    LayoutKey alone;
+    alone.x_in_frame = !key.borrowed, alone.y_in_slab = key.next_in_slab, alone.slab_above = on_frame_;
+    return alone;
 }
 
 // Singles: keep and replay, the same with the input as a share, and with kept tensors on the host.
 std::vector<MeasuredPolicy> BudgetPlanner::add_alone(ItemType &type, const PolicyEnumerator &enumerator,
                                                      const ItemTypeKey &key) const {
-    LayoutKey base;
-    base.x_in_frame = !key.borrowed, base.y_in_slab = key.next_in_slab, base.slab_above = one_;
+    const LayoutKey base = key_alone(key);
     std::vector<MeasuredPolicy> found = enumerator.pareto(base);
     const BufferId input = key.layer->program->input;
     for (const MeasuredPolicy &c : found) type.options.push_back({numbers_of(c, planner::role_alone), c.policy});
@@ -72,7 +78,8 @@ void BudgetPlanner::add_on_host(ItemType &type, const PolicyEnumerator &enumerat
     const auto offer = [&](auto goes) {
         LayerPolicy policy = choice.policy;
         for (size_t b = 0; b < policy.size(); ++b)
-            if (policy[b] == Storage::keep && goes(b)) policy[b] = Storage::host;
+            if (policy[b] == Storage::keep && goes(b) && !type.program->always_kept(static_cast<BufferId>(b)))
+                policy[b] = Storage::host;
         if (policy == choice.policy || !seen.insert(policy).second) return;
         LayoutKey key = base;
         if (policy[type.input_id] == Storage::host) key.x_in_frame = false, key.x_staged = true;
@@ -98,12 +105,12 @@ void BudgetPlanner::add_in_units(ItemType &type, const PolicyEnumerator &enumera
     c.forward = c.saved;
     type.options.push_back({numbers_of(c, planner::role_last), nothing});
 
-    // The others stand as if alone with one tape in flight, the first of them on its unit's input, which is not its own
-    // to reuse.
-    const bool as_alone = one_ && key.next_in_slab;
-    if (one_ && !as_alone) return;  // nothing follows
-    LayoutKey inside;
-    inside.x_in_frame = !key.borrowed, inside.y_in_slab = inside.slab_above = true;
+    // The others stand as if alone where the slab begins on the frame in use, the first of them on its unit's input,
+    // which is not its own to reuse.
+    if (on_frame_ && !key.next_in_slab) return;  // nothing follows
+    LayoutKey inside = key_alone(key);
+    const bool as_alone = inside.slab_above && inside.y_in_slab;
+    inside.y_in_slab = inside.slab_above = true;
     LayoutKey first = inside;
     first.x_in_frame = false;
     if (!as_alone) alone = enumerator.pareto(inside);

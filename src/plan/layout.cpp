@@ -60,6 +60,8 @@ void pack_phase(const Schedule &s, const LayoutKey &key, const std::vector<Sched
             if (l.birth >= 0) item(v, l.birth, l.death, -1);
             break;
         case Home::staged:
+        case Home::kept:
+        case Home::side:
         case Home::dy:
         case Home::dx: break;
         }
@@ -95,7 +97,13 @@ Layout make_layout(const Schedule &s, const LayoutKey &key) {
     const int64_t x_bytes = s.values[s.x].bytes;
     l.frame_bytes = key.shard_bytes + (key.x_in_frame ? x_bytes : 0);
     l.staged_bytes = key.x_staged ? x_bytes : 0;
+    int64_t kept = 0;
     for (int32_t v : s.saved) {
+        if (s.values[v].home == Home::kept) {
+            l.places[v] = {ValuePlace::Where::kept, kept};
+            kept += s.values[v].bytes;
+            continue;
+        }
         const bool staged = s.values[v].home == Home::staged;
         int64_t &top = staged ? l.staged_bytes : l.frame_bytes;
         l.places[v] = {staged ? ValuePlace::Where::staged : ValuePlace::Where::frame, top};

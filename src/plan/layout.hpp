@@ -15,9 +15,10 @@ struct ValuePlace {
         outside,
         frame,
         slab,
-        staged
-    } where = Where::outside;  // outside: x, y, dy, dx that the block places
-    int64_t offset = 0;        // from the start of the frame, the slab or the staging slot
+        staged,
+        kept
+    } where = Where::outside;  // outside: what the block places, or the caller gives
+    int64_t offset = 0;        // from the start of the frame, the slab, the staging slot or what the item always keeps
 };
 
 struct Layout {

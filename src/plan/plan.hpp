@@ -15,14 +15,15 @@ namespace mdlm {
 class Plan {
 public:
     // By the config's settings, or by the planner for its memory_budget (BUDGET names the smallest that fits). trains
-    // empty: everything is trained. tables_bytes are counted with the parameters.
+    // empty: everything is trained. tables_bytes are counted with the parameters. chain: what runs, where it is not the
+    // config's.
     Plan(const mdlm_config &config, const mdlm_shape &shape, const Traits &traits,
          std::vector<std::vector<char>> trains, DeviceTable table = device_table("cpu"), int64_t tables_bytes = 0,
-         Cancellation *cancellation = nullptr);
+         Cancellation *cancellation = nullptr, const Chain *chain = nullptr);
 
     const Config &config() const { return config_; }
     const mdlm_shape &shape() const { return shape_; }
-    const Programs &programs() const { return programs_; }
+    const Chain &chain() const { return chain_; }
     const Policies &policies() const { return policies_; }
     void set_policies(Policies policies);
     void set(int64_t layer, const char *tensor, Storage storage);  // layer -1: all that have the tensor
@@ -57,7 +58,7 @@ private:
     DeviceTable table_;
     Traits traits_;
     int64_t tables_bytes_;
-    Programs programs_;
+    Chain chain_;
     std::vector<std::vector<char>> trains_;
     Policies policies_;
     Proof proof_;

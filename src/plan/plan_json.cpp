@@ -16,7 +16,7 @@ using nlohmann::json;
 class Reader {
 public:
     explicit Reader(const Plan &plan) : plan_(plan), policies_(plan.policies()) {
-        unit_first_.assign(plan.programs().items(), -1);
+        unit_first_.assign(plan.chain().items(), -1);
     }
 
     bool null() { return other(); }
@@ -44,7 +44,7 @@ public:
     bool start_object(size_t) {
         if (!(depth_ == 0 || depth_ == 2 || (depth_ == 3 && key_ == "storage"))) bad("no object here");
         if (depth_ == 2) {
-            if (item_ + 1 >= plan_.programs().items()) bad("as many layers as the block has");
+            if (item_ + 1 >= plan_.chain().items()) bad("as many layers as the block has");
             ++item_;
             key_ = "layer";
         }
@@ -82,7 +82,7 @@ public:
         if (!format_) missing("format");
         if (!digest_) missing("digest");
         if (!version_) missing("version");
-        const int64_t items = plan_.programs().items(), layers = plan_.programs().num_layers;
+        const int64_t items = plan_.chain().items();
         if (item_ + 1 != items)
             fail(MDLM_ERROR_FORMAT, "plan: %" PRId64 " layers: expected %" PRId64 ", the final norm included",
                  item_ + 1, items);
@@ -90,7 +90,8 @@ public:
         for (int64_t i = 0; i < items; ++i) {
             const int64_t first = unit_first_[i];
             if (first < 0) fail(MDLM_ERROR_FORMAT, "plan: layers[%" PRId64 "].unit_first is missing", i);
-            const bool joins = first < i && i < layers && first == policies_.units.back().first;
+            const bool joins =
+                first < i && first == policies_.units.back().first && plan_.chain().unit_fits(first, i - first + 1);
             if (first != i && !joins)
                 fail(MDLM_ERROR_FORMAT,
                      "plan: layers[%" PRId64 "].unit_first = %" PRId64 ": expected the layer or its unit's first", i,
@@ -125,9 +126,9 @@ private:
         return true;  // byte counts are for people
     }
     void storage(const std::string &value) {
-        const Program &p = plan_.programs().of(item_);
+        const Program &p = plan_.chain().of(item_);
         const BufferId b = p.find(key_);
-        if (b == no_buffer || b == p.output) bad("the name of a tensor of this layer");
+        if (b == no_buffer || b == p.output || p.is_side(b)) bad("the name of a tensor of this layer");
         for (Storage s : {Storage::keep, Storage::replay, Storage::shard, Storage::host})
             if (value == name_of(s)) {
                 policies_.items[item_][b] = s;

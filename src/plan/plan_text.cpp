@@ -34,7 +34,7 @@ std::string bytes_text(int64_t bytes) {
 // Tensors of a layer by storage, for those that some backward reads or whose storage is not the plain one.
 std::string storages(const Plan &plan, int64_t item, Storage storage) {
     std::string names;
-    const Program &p = plan.programs().of(item);
+    const Program &p = plan.chain().of(item);
     const Differentiated &d = *plan.block_plan().layers[item];
     for (BufferId b : tensors_of(p)) {
         const bool matters = b == p.input || d.read[b];
@@ -57,21 +57,22 @@ std::string print(const Plan &plan) {
          b.peak_bytes, bytes_text(b.peak_bytes).c_str(), bytes_text(b.fixed_bytes).c_str(),
          bytes_text(b.stack_bytes).c_str(), bytes_text(b.scratch_bytes).c_str(), bytes_text(b.host_bytes).c_str());
     line(text, "%-12s %12s %12s %12s %9s  %s\n", "layer", "saved", "forward", "backward", "replayed", "tensors");
-    for (int64_t i = 0; i < plan.programs().items();) {
+    for (int64_t i = 0; i < plan.chain().items();) {
         // Layers that are alike share a line.
         int64_t end = i + 1;
         const Unit &unit = plan.policies().unit_of(i);
         const auto alike = [&](int64_t j) {
             const ItemUsage &x = b.items[i], &y = b.items[j];
-            return j < plan.programs().num_layers && i < plan.programs().num_layers &&
-                   plan.policies().unit_of(j).count == 1 && unit.count == 1 &&
-                   plan.policies().items[i] == plan.policies().items[j] && x.saved_bytes == y.saved_bytes &&
-                   x.forward_bytes == y.forward_bytes && x.backward_bytes == y.backward_bytes;
+            return plan.chain()[i].name.empty() && plan.chain()[j].name.empty() &&
+                   plan.chain()[i].program == plan.chain()[j].program && plan.policies().unit_of(j).count == 1 &&
+                   unit.count == 1 && plan.policies().items[i] == plan.policies().items[j] &&
+                   x.saved_bytes == y.saved_bytes && x.forward_bytes == y.forward_bytes &&
+                   x.backward_bytes == y.backward_bytes;
         };
-        while (end < plan.programs().items() && alike(end)) ++end;
+        while (end < plan.chain().items() && alike(end)) ++end;
         const ItemUsage &p = b.items[i];
         char name[64];
-        if (i == plan.programs().num_layers) std::snprintf(name, sizeof name, "final norm");
+        if (!plan.chain()[i].name.empty()) std::snprintf(name, sizeof name, "%s", plan.chain()[i].name.c_str());
         else if (end - i > 1) std::snprintf(name, sizeof name, "%" PRId64 "-%" PRId64, i, end - 1);
         else std::snprintf(name, sizeof name, "%" PRId64, i);
         const double share = p.forward_flops > 0 ? 100.0 * double(p.replayed_flops) / double(p.forward_flops) : 0.0;
@@ -99,8 +100,8 @@ std::string to_json(const Plan &plan) {
          " \"peak_bytes\": %" PRId64 ", \"fixed_bytes\": %" PRId64 ", \"saved_bytes\": %" PRId64
          ", \"host_bytes\": %" PRId64 ",\n \"layers\": [",
          b.peak_bytes, b.fixed_bytes, b.stack_bytes, b.host_bytes);
-    for (int64_t i = 0; i < plan.programs().items(); ++i) {
-        const Program &p = plan.programs().of(i);
+    for (int64_t i = 0; i < plan.chain().items(); ++i) {
+        const Program &p = plan.chain().of(i);
         line(text,
              "%s\n  {\"layer\": %" PRId64 ", \"unit_first\": %" PRId64 ", \"saved_bytes\": %" PRId64 ", \"storage\": {",
              i == 0 ? "" : ",", i, plan.policies().unit_of(i).first, b.items[i].saved_bytes);

@@ -2,6 +2,7 @@
 #include "plan/policy.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "base/status.hpp"
 #include "layer/derivative.hpp"
@@ -15,8 +16,30 @@ LayerPolicy keep_all(const std::shared_ptr<const Program> &p) {
     const auto d = differentiate(p, std::vector<char>(p->params.size(), 1), true);
     LayerPolicy policy = replay_all(*p, Storage::keep);
     for (size_t i = 0; i < p->buffers.size(); ++i)
-        if (d->read[i] && !p->buffers[i].rebuilt) policy[p->buffers[i].main] = Storage::keep;
+        if (d->read[i] && !p->buffers[i].rebuilt && !p->is_side(static_cast<BufferId>(i)))
+            policy[p->buffers[i].main] = Storage::keep;
     return policy;
+}
+
+// What the settings say of a layer where it stands.
+struct Standing {
+    bool replays, offload;  // its unit
+    bool first, alone;      // in its unit
+};
+void apply(const Config &c, const Program &p, const Standing &s, LayerPolicy &policy) {
+    const bool full = c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL;
+    if (s.replays && s.alone) policy = replay_all(p, Storage::keep);
+    if (!s.first) policy[p.input] = Storage::replay;
+    if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
+        for (size_t b = 0; b < p.buffers.size(); ++b)
+            if ((c.recompute_modules & p.buffers[b].modules) != 0 && !p.buffers[b].always_kept)
+                policy[b] = Storage::replay;
+    if (!s.first) return;
+    if (s.replays && c.distribute_saved_activations) policy[p.input] = Storage::shard;
+    if (s.offload && full) policy[p.input] = Storage::host;
+    if (s.offload && !full)
+        for (size_t b = 0; b < p.buffers.size(); ++b)
+            if (policy[b] == Storage::keep && !p.buffers[b].always_kept) policy[b] = Storage::host;
 }
 
 }  // namespace
@@ -35,14 +58,6 @@ const Unit &Policies::unit_of(int64_t item) const {
     return *std::find_if(units.begin(), units.end(), [&](const Unit &u) { return item < u.first + u.count; });
 }
 
-Programs make_programs(const Config &config) {
-    Programs p;
-    p.layer = std::make_shared<const Program>(make_layer_program(config));
-    if (config.final_layernorm) p.final_norm = std::make_shared<const Program>(make_final_norm_program(config));
-    p.num_layers = config.num_layers;
-    return p;
-}
-
 LayerPolicy replay_all(const Program &p, Storage input) {
     LayerPolicy policy(p.buffers.size(), Storage::replay);
     for (size_t i = 0; i < policy.size(); ++i)
@@ -54,53 +69,39 @@ LayerPolicy replay_all(const Program &p, Storage input) {
 std::vector<BufferId> tensors_of(const Program &p) {
     std::vector<BufferId> ids;
     for (size_t i = 0; i < p.buffers.size(); ++i)
-        if (p.buffers[i].main == static_cast<BufferId>(i) && static_cast<BufferId>(i) != p.output)
+        if (p.buffers[i].main == static_cast<BufferId>(i) && static_cast<BufferId>(i) != p.output &&
+            !p.is_side(static_cast<BufferId>(i)))
             ids.push_back(static_cast<BufferId>(i));
     return ids;
 }
 
-Policies policies_of(const Config &c, const Programs &programs) {
+Policies policies_of(const Config &c, const Chain &chain) {
     Policies out;
-    const Program &layer = *programs.layer;
     const bool full = c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_FULL;
+    const bool uniform = c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM;
     const int64_t n = c.recompute_num_layers;
-    const LayerPolicy whole = keep_all(programs.layer);
-    for (int64_t first = 0; first < programs.num_layers;) {
-        const bool replays = full && (c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM || first < n);
-        const int64_t count = replays && c.recompute_method == MDLM_RECOMPUTE_METHOD_UNIFORM
-                                  ? std::min(n, programs.num_layers - first)
-                                  : 1;
-        const bool offload = first < c.cpu_offloading_num_layers;
+    std::map<const Program *, LayerPolicy> whole;
+    int64_t seen = 0;  // items before this one that the settings are about
+    for (int64_t first = 0; first < chain.items();) {
+        const bool set = chain[first].by_settings, replays = set && full && (uniform || seen < n),
+                   offload = set && seen < c.cpu_offloading_num_layers;
+        int64_t count = 1;
+        while (replays && uniform && count < n && chain.unit_fits(first, count + 1)) ++count;
         out.units.push_back({first, count});
         for (int64_t i = first; i < first + count; ++i) {
-            LayerPolicy policy = whole;
-            if (replays && count == 1) policy = replay_all(layer, Storage::keep);
-            if (i > first) policy[layer.input] = Storage::replay;
-            if (c.recompute_granularity == MDLM_RECOMPUTE_GRANULARITY_SELECTIVE)
-                for (size_t b = 0; b < layer.buffers.size(); ++b)
-                    if ((c.recompute_modules & layer.buffers[b].modules) != 0 && !layer.buffers[b].always_kept)
-                        policy[b] = Storage::replay;
-            if (replays && i == first && c.distribute_saved_activations) policy[layer.input] = Storage::shard;
-            if (offload && i == first) {
-                if (full) policy[layer.input] = Storage::host;
-                else
-                    for (Storage &s : policy)
-                        if (s == Storage::keep) s = Storage::host;
-            }
-            out.items.push_back(std::move(policy));
+            const Program &p = chain.of(i);
+            LayerPolicy &policy = whole[&p];
+            if (policy.empty()) policy = keep_all(chain[i].program);
+            out.items.push_back(policy);
+            if (set) apply(c, p, {replays, offload, i == first, count == 1}, out.items.back());
         }
-        first += count;
-    }
-    if (programs.final_norm != nullptr) {
-        out.units.push_back({programs.num_layers, 1});
-        out.items.push_back(keep_all(programs.final_norm));
+        first += count, seen += set ? count : 0;
     }
     return out;
 }
 
-void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_t item, BufferId buffer,
-                 Storage storage) {
-    const Program &p = programs.of(item);
+void set_storage(Policies &policies, const Chain &chain, int64_t t, int64_t item, BufferId buffer, Storage storage) {
+    const Program &p = chain.of(item);
     const Unit &unit = policies.unit_of(item);
     const char *name = p.buffers[buffer].name.c_str();
     const auto refuse = [&](const char *expected) {
@@ -115,8 +116,7 @@ void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_
         if (storage == Storage::shard && p.buffers[buffer].split > 1)
             refuse("keep or host (sequence_parallel has split it already)");
     } else {
-        if (p.buffers[buffer].always_kept && storage == Storage::replay)
-            refuse("keep or host (its maker must not run twice)");
+        if (p.buffers[buffer].always_kept && storage != Storage::keep) refuse("keep (its maker must not run twice)");
         if (storage == Storage::shard) refuse("keep, replay or host (only the input of a unit can be sharded)");
         if (storage == Storage::host && unit.count > 1)
             refuse("keep or replay (it is inside a unit of several layers)");
@@ -124,10 +124,10 @@ void set_storage(Policies &policies, const Programs &programs, int64_t t, int64_
     policies.items[item][buffer] = storage;
 }
 
-void set_unit(Policies &policies, const Programs &programs, int64_t first, int64_t count) {
-    if (first < 0 || count < 1 || first > programs.num_layers - count)
+void set_unit(Policies &policies, const Chain &chain, int64_t first, int64_t count) {
+    if (!chain.unit_fits(first, count))
         fail(MDLM_ERROR_ARGUMENT, "unit of %lld layers from %lld: expected to lie within the block's %lld layers",
-             (long long)count, (long long)first, (long long)programs.num_layers);
+             (long long)count, (long long)first, (long long)chain.in_units());
     std::vector<Unit> units;
     const auto single = [&](int64_t i) { units.push_back({i, 1}); };
     for (const Unit &u : policies.units) {
@@ -141,9 +141,9 @@ void set_unit(Policies &policies, const Programs &programs, int64_t first, int64
         for (int64_t i = std::max(u.first, first + count); i < end; ++i) single(i);
     }
     policies.units = std::move(units);
-    const Program &p = *programs.layer;
     for (const Unit &u : policies.units)
-        for (int64_t i = u.first; i < std::min(u.first + u.count, programs.num_layers); ++i) {
+        for (int64_t i = u.first; i < u.first + u.count; ++i) {
+            const Program &p = chain.of(i);
             Storage &input = policies.items[i][p.input];
             if (i > u.first) input = Storage::replay;
             else if (input == Storage::replay) input = Storage::keep;
@@ -153,10 +153,10 @@ void set_unit(Policies &policies, const Programs &programs, int64_t first, int64
         }
 }
 
-void check(const Policies &policies, const Programs &programs, int64_t t) {
+void check(const Policies &policies, const Chain &chain, int64_t t) {
     Policies copy = policies;
-    for (int64_t i = 0; i < programs.items(); ++i)
-        for (BufferId b : tensors_of(programs.of(i))) set_storage(copy, programs, t, i, b, policies.items[i][b]);
+    for (int64_t i = 0; i < chain.items(); ++i)
+        for (BufferId b : tensors_of(chain.of(i))) set_storage(copy, chain, t, i, b, policies.items[i][b]);
 }
 
 }  // namespace mdlm

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "layer/program.hpp"
+#include "plan/item.hpp"
 
 namespace mdlm {
 
@@ -26,35 +26,25 @@ struct Unit {
 // `replay`.
 using LayerPolicy = std::vector<Storage>;
 
-// Items are the layers, then the final norm where there is one.
 struct Policies {
     std::vector<LayerPolicy> items;
-    std::vector<Unit> units;  // cover all items in order; the final norm is one of its own
+    std::vector<Unit> units;  // cover all items in order; what may not stand with others is one of its own
     bool operator==(const Policies &) const = default;
     const Unit &unit_of(int64_t item) const;
 };
 
-// The programs of a block: all layers share one.
-struct Programs {
-    std::shared_ptr<const Program> layer, final_norm;  // final_norm null when there is none
-    int64_t num_layers = 0;
-    int64_t items() const { return num_layers + (final_norm != nullptr); }
-    const Program &of(int64_t item) const { return item < num_layers ? *layer : *final_norm; }
-};
-Programs make_programs(const Config &config);
-
 // Nothing is kept but the input, and what no policy may replay.
 LayerPolicy replay_all(const Program &program, Storage input);
 // What the recompute settings say.
-Policies policies_of(const Config &config, const Programs &programs);
+Policies policies_of(const Config &config, const Chain &chain);
 
 // Edits, checked: an Error says what cannot be.
-void set_storage(Policies &policies, const Programs &programs, int64_t tensor_parallel_size, int64_t item,
-                 BufferId buffer, Storage storage);
-void set_unit(Policies &policies, const Programs &programs, int64_t first, int64_t count);
+void set_storage(Policies &policies, const Chain &chain, int64_t tensor_parallel_size, int64_t item, BufferId buffer,
+                 Storage storage);
+void set_unit(Policies &policies, const Chain &chain, int64_t first, int64_t count);
 // All rules on policies at once (after reading a plan from outside).
-void check(const Policies &policies, const Programs &programs, int64_t tensor_parallel_size);
-// Tensors whose storage can be set: all main buffers but the output.
+void check(const Policies &policies, const Chain &chain, int64_t tensor_parallel_size);
+// Tensors whose storage can be set: all main buffers but the output and what the caller gives beside the input.
 std::vector<BufferId> tensors_of(const Program &program);
 
 }  // namespace mdlm

@@ -51,13 +51,14 @@ PolicyEnumerator::PolicyEnumerator(std::shared_ptr<const Differentiated> layer, 
         for (int64_t bytes : *list) total = add(total, bytes);
     for (size_t i = 0; i < p.buffers.size(); ++i) {
         const auto b = static_cast<BufferId>(i);
+        if (p.always_kept(b) || p.is_side(b)) given_ |= bit(b);
         if (layer_->read[i]) reads_ |= bit(b);
         if (p.buffers[i].main == p.input && b != p.input) with_input_ |= bit(b);
     }
     // What no replay reaches need not be kept by anyone.
     const uint64_t most = needed(saved_by(0));
     for (BufferId b : tensors_of(p)) {
-        if (b == p.input) continue;
+        if (b == p.input || p.always_kept(b)) continue;
         uint64_t family = 0;
         for (size_t i = 0; i < p.buffers.size(); ++i)
             if (p.buffers[i].main == b) family |= bit(static_cast<BufferId>(i));
@@ -68,7 +69,7 @@ PolicyEnumerator::PolicyEnumerator(std::shared_ptr<const Differentiated> layer, 
 // All that stays in the frame with these main buffers: their statistics, too.
 uint64_t PolicyEnumerator::saved_by(uint64_t kept) const {
     const Program &p = *layer_->program;
-    uint64_t saved = with_input_;
+    uint64_t saved = with_input_ | given_;
     for (size_t i = 0; i < p.buffers.size(); ++i)
         if ((kept & bit(p.buffers[i].main)) != 0) saved |= bit(static_cast<BufferId>(i));
     return saved;
@@ -89,7 +90,7 @@ int64_t PolicyEnumerator::needed_at_least(uint64_t saved, int64_t saved_bytes, b
     const auto forward_buffers = static_cast<BufferId>(p.buffers.size());
     birth_.assign(layer_->buffers.size(), -1), death_.assign(layer_->buffers.size(), -1);
     step_workspace_.clear();
-    uint64_t at_hand = saved | bit(p.input);
+    uint64_t at_hand = saved | given_ | bit(p.input);
     const auto read = [&](BufferId b, int32_t step) { death_[b] = step; };
     const auto make = [&](BufferId b, int32_t step, bool in_place) {
         if (birth_[b] < 0) birth_[b] = step + in_place;
@@ -118,7 +119,7 @@ int64_t PolicyEnumerator::needed_at_least(uint64_t saved, int64_t saved_bytes, b
     for (size_t i = 0; i < layer_->buffers.size(); ++i) {
         const auto b = static_cast<BufferId>(i);
         if (death_[i] < 0 || b == layer_->output_gradient || b == layer_->input_gradient ||
-            (b == p.input && !x_in_frame))
+            (b == p.input && !x_in_frame) || (b < forward_buffers && (given_ & bit(b)) != 0))
             continue;
         const bool kept = b < forward_buffers && (b == p.input || (saved & bit(b)) != 0);
         const int32_t first = kept ? 0 : birth_[i];
@@ -163,7 +164,7 @@ std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key) const
         if ((s.kept & ~useful) != 0) continue;
         const bool x = key.x_in_frame && (need & bit(p.input)) != 0;
         s.saved = x ? bytes_[p.input] : 0;
-        each_bit(saved & need, [&](BufferId b) { s.saved = add(s.saved, b == p.input ? 0 : bytes_[b]); });
+        each_bit(saved & need & ~given_, [&](BufferId b) { s.saved = add(s.saved, b == p.input ? 0 : bytes_[b]); });
         for (size_t i = 0; i < op_ns_.size(); ++i)
             if ((out_[i] & need & ~saved) != 0) s.extra_ns = add(s.extra_ns, op_ns_[i]);
         s.held = saved & need, s.x_in_frame = x;

@@ -58,6 +58,7 @@ private:
     std::vector<int64_t> bytes_, op_ns_, workspace_, backward_workspace_;
     mutable std::vector<int32_t> birth_, death_;            // of needed_at_least,
     mutable std::vector<int64_t> step_workspace_, change_;  // which is called often
+    uint64_t given_ = 0;                   // what is there whatever the policy: always kept, or given beside the input
     uint64_t reads_ = 0, with_input_ = 0;  // buffers that backward reads; statistics that stand with the input
     std::vector<BufferId> candidates_;     // main buffers that may be kept
     int64_t forward_ns_ = 0, backward_ns_ = 0;

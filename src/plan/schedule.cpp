@@ -10,9 +10,10 @@ namespace {
 
 class Scheduler {
 public:
-    Scheduler(Schedule &s, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits)
+    Scheduler(Schedule &s, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits, bool in_unit)
         : s_(s), d_(*s.layer), p_(*s.layer->program), policy_(policy), bound_(bound), traits_(traits),
-          saved_(p_.buffers.size(), 0), visited_(p_.buffers.size(), 0) {
+          keeps_(save || in_unit), again_(save && in_unit), saved_(p_.buffers.size(), 0),
+          visited_(p_.buffers.size(), 0) {
         if (save)
             for (size_t b = 0; b < p_.buffers.size(); ++b)
                 if (d_.read[b]) need(static_cast<BufferId>(b));
@@ -21,15 +22,19 @@ public:
     void forward() {
         made_.assign(p_.buffers.size(), -1);
         s_.x = made_[p_.input] = value(p_.input, Home::x);
+        for (BufferId b : p_.sides) made_[b] = value(b, Home::side);
         for (size_t i = 0; i < p_.ops.size(); ++i) {
             for (BufferId b : p_.ops[i]->out) {
                 const Home home = b == p_.output                ? Home::y
+                                  : kept(b)                     ? Home::kept
                                   : !saved_[b]                  ? Home::scratch
                                   : storage(b) == Storage::host ? Home::staged
                                                                 : Home::frame;
                 made_[b] = value(b, home);
-                if (home == Home::frame || home == Home::staged) s_.saved.push_back(made_[b]);
+                if (home == Home::frame || home == Home::staged || home == Home::kept) s_.saved.push_back(made_[b]);
             }
+            const auto &out = p_.ops[i]->out;
+            if (again_ && std::any_of(out.begin(), out.end(), [&](BufferId b) { return kept(b); })) continue;
             add_op(s_.forward, static_cast<int32_t>(i), false, false, made_, made_);
         }
         s_.y = made_[p_.output];
@@ -39,6 +44,7 @@ public:
     void backward() {
         at_hand_.assign(d_.buffers.size(), -1);
         at_hand_[p_.input] = s_.x;
+        for (BufferId b : p_.sides) at_hand_[b] = made_[b];
         for (int32_t v : s_.saved) at_hand_[s_.values[v].buffer] = v;
         if (d_.output_gradient != no_buffer) s_.dy = at_hand_[d_.output_gradient] = value(d_.output_gradient, Home::dy);
         for (size_t i = 0; i < d_.backward.size(); ++i) {
@@ -56,12 +62,15 @@ public:
 
 private:
     Storage storage(BufferId b) const { return policy_[p_.buffers[b].main]; }
+    bool kept(BufferId b) const { return keeps_ && p_.always_kept(b); }
 
     void need(BufferId b) {
         if (visited_[b]) return;
         visited_[b] = 1;
         if (b == p_.input) {
             s_.saves_input = true;
+        } else if (kept(b) || p_.is_side(b)) {
+            return;
         } else if (storage(b) != Storage::replay && b != p_.output) {
             saved_[b] = 1;
         } else {
@@ -107,14 +116,10 @@ private:
     const LayerPolicy &policy_;
     Extent bound_;
     const Traits &traits_;
+    const bool keeps_, again_;  // it has the tape's place for what is always kept; and finds that there
     std::vector<char> saved_, visited_;
     std::vector<int32_t> made_, at_hand_;
 };
-
-bool same_form(const Buffer &a, const Buffer &b) {
-    return a.dtype == b.dtype && a.per_token == b.per_token && a.per_pair == b.per_pair && a.split == b.split &&
-           a.fixed == b.fixed;
-}
 
 // Lets an op write over an input that it is the last to read.
 void work_in_place(Schedule &s, std::vector<ScheduledOp> &ops, bool is_backward) {
@@ -146,7 +151,7 @@ void work_in_place(Schedule &s, std::vector<ScheduledOp> &ops, bool is_backward)
             const bool to_free = b.home == Home::scratch || (!is_backward && b.home == Home::frame);
             if (!from_free || !to_free || b.same_as >= 0) continue;
             if (b.home == Home::frame && ra == Home::frame) continue;
-            if (!same_form(s.layer->buffers[a.buffer], s.layer->buffers[b.buffer])) continue;
+            if (!s.layer->buffers[a.buffer].same_form(s.layer->buffers[b.buffer])) continue;
             if (std::count(op.in.begin(), op.in.end(), from) != 1 || last_use(from) != static_cast<int32_t>(i) ||
                 first_use(to) != static_cast<int32_t>(i))
                 continue;
@@ -160,10 +165,10 @@ void work_in_place(Schedule &s, std::vector<ScheduledOp> &ops, bool is_backward)
 }  // namespace
 
 Schedule make_schedule(std::shared_ptr<const Differentiated> layer, const LayerPolicy &policy, bool save, Extent bound,
-                       const Traits &traits) {
+                       const Traits &traits, bool in_unit) {
     Schedule s;
     s.layer = std::move(layer);
-    Scheduler scheduler(s, policy, save, bound, traits);
+    Scheduler scheduler(s, policy, save, bound, traits, in_unit);
     scheduler.forward();
     work_in_place(s, s.forward, false);
     if (save) {

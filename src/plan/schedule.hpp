@@ -13,7 +13,9 @@ namespace mdlm {
 enum class Home {
     frame,    // saved in the arena from forward to backward
     staged,   // saved on the host, in a staging slot while in use
+    kept,     // in the tape's place for what no policy may replay
     scratch,  // dies within the phase
+    side,     // given by the caller beside x
     x,
     y,  // the layer's input and output, placed by the block
     dy,
@@ -42,7 +44,7 @@ struct Schedule {
     std::shared_ptr<const Differentiated> layer;
     std::vector<Value> values;
     std::vector<ScheduledOp> forward, backward;
-    std::vector<int32_t> saved;  // values in frame or staged, in the order of their birth
+    std::vector<int32_t> saved;  // values in frame, staged or kept, in the order of their birth
     bool saves_input = false;    // backward or its replay reads x
     int32_t x = -1, y = -1, dy = -1, dx = -1;
     const Op &op(const ScheduledOp &s) const { return layer->op(s.op, s.backward); }
@@ -53,8 +55,9 @@ struct Schedule {
     }
 };
 
-// With save false: a forward that leaves nothing (evaluation, the first pass over a unit of several layers).
+// With save false: a forward that leaves nothing (evaluation, the first pass over a unit of several layers). In such a
+// unit the first pass makes what is always kept, and what runs again finds it there: ops that make it are left out.
 Schedule make_schedule(std::shared_ptr<const Differentiated> layer, const LayerPolicy &policy, bool save, Extent bound,
-                       const Traits &traits);
+                       const Traits &traits, bool in_unit = false);
 
 }  // namespace mdlm

@@ -10,18 +10,29 @@ namespace {
 
 using PK = Place::Kind;
 
+// Alone, an item saves by its policy what its backward reads. In a unit of several the first pass saves nothing: the
+// items run forward again, each ready for its backward by its policy, but for the last, whose backward replays what it
+// reads.
+ItemPlan plan_item(BlockPlan &plan, const Unit &unit, int64_t item) {
+    const int64_t end = unit.first + unit.count;
+    const bool last = item + 1 == end, alone = unit.count == 1;
+    const LayerPolicy policy =
+        last && !alone ? replay_all(plan.input.chain.of(item), Storage::replay) : plan.input.policies.items[item];
+    ItemPlan p;
+    p.item = item;
+    p.back = plan.schedule(item, policy, true, !alone);
+    p.pass = alone ? p.back : plan.schedule(item, {}, false, true);
+    for (int64_t i = item; !last && i < end; ++i) p.again = p.again || plan.layers[i]->anything();
+    return p;
+}
+
 UnitPlan plan_unit(BlockPlan &plan, const Unit &unit) {
     const BlockPlanInput &in = plan.input;
     UnitPlan u;
     u.unit = unit;
-    const Program &program = in.programs.of(unit.first);
-    u.storage = in.policies.items[unit.first][program.input];
-    if (unit.count == 1) {
-        u.single = plan.schedule(unit.first, in.policies.items[unit.first], true);
-        u.saves = u.single->saves_input;
-    } else {
-        for (int64_t i = unit.first; i < unit.first + unit.count; ++i) u.saves = u.saves || plan.layers[i]->anything();
-    }
+    for (int64_t i = unit.first; i < unit.first + unit.count; ++i) u.items.push_back(plan_item(plan, unit, i));
+    u.storage = in.policies.items[unit.first][in.chain.of(unit.first).input];
+    u.saves = u.items.front().again || u.items.front().back->saves_input;
     const bool keeps = u.saves && u.storage == Storage::keep;
     const bool staged = u.saves && u.storage == Storage::host;
     if (staged) u.x = {PK::staging, 0};
@@ -30,39 +41,40 @@ UnitPlan plan_unit(BlockPlan &plan, const Unit &unit) {
     return u;
 }
 
-LayoutKey key_of(const BlockPlan &plan, const UnitPlan &u, bool next_in_slab) {
-    LayoutKey key;
-    key.x_in_frame = u.x.kind == PK::stack;
-    key.x_staged = u.x.kind == PK::staging;
-    key.y_in_slab = next_in_slab;
-    key.slab_above = plan.input.one_stack();
-    key.shard_bytes = u.saves && u.storage == Storage::shard ? share_bytes(plan.input, u.unit.first) : 0;
-    return key;
+// The first passes of a unit's items: its frame has what the first of them begins with.
+void lay_out_passes(BlockPlan &plan, UnitPlan &u, bool next_keeps_input) {
+    const bool on_frame = plan.input.slab_on_frame();
+    for (ItemPlan &i : u.items) {
+        LayoutKey key;
+        key.slab_above = on_frame;
+        // The output is the next frame's input, right above this frame: there the slab begins.
+        key.y_in_slab = on_frame && next_keeps_input && &i == &u.items.back();
+        if (&i == &u.items.front()) {
+            key.x_in_frame = u.x.kind == PK::stack;
+            key.x_staged = u.x.kind == PK::staging;
+            if (u.saves && u.storage == Storage::shard) key.shard_bytes = share_bytes(plan.input, i.item);
+        }
+        i.layout = plan.layout(i.pass, key);
+    }
+    u.frame = u.items.front().layout->frame_bytes;
+    u.host_bytes = u.items.front().layout->staged_bytes;
 }
 
 }  // namespace
-
-bool next_in_slab(const BlockPlan &plan, const std::vector<UnitPlan> &units, size_t i) {
-    return plan.input.one_stack() && i + 1 < units.size() && units[i + 1].x.kind == PK::stack;
-}
 
 UnitPlans plan_units(BlockPlan &plan) {
     UnitPlans all;
     for (const Unit &unit : plan.input.policies.units) all.units.push_back(plan_unit(plan, unit));
     int64_t top = plan.input.call_state_bytes, host = 0;
+    for (UnitPlan &u : all.units)
+        for (ItemPlan &i : u.items) {
+            i.kept = top;
+            top = add(top, plan.input.chain.of(i.item).kept_bytes(plan.input.bound));
+        }
     for (size_t i = 0; i < all.units.size(); ++i) {
         UnitPlan &u = all.units[i];
-        const LayoutKey key = key_of(plan, u, next_in_slab(plan, all.units, i));
+        lay_out_passes(plan, u, i + 1 < all.units.size() && all.units[i + 1].x.kind == PK::stack);
         u.base = top;
-        if (u.single != nullptr) {
-            u.layout = plan.layout(u.single, key);
-            u.frame = u.layout->frame_bytes;
-            u.host_bytes = u.layout->staged_bytes;
-        } else {
-            const int64_t input = input_bytes(plan.input, u.unit.first);
-            u.frame = add(key.shard_bytes, key.x_in_frame ? input : 0);
-            u.host_bytes = key.x_staged ? input : 0;
-        }
         if (u.x.kind == PK::stack) u.x.offset = u.base;
         if (u.host_bytes > 0) {
             u.ordinal = all.on_host++;
@@ -75,6 +87,7 @@ UnitPlans plan_units(BlockPlan &plan) {
     }
     plan.stack_bytes = top;
     plan.host_bytes = host;
+    for (UnitPlan &u : all.units) u.slab = plan.input.slab_on_frame() ? u.base + u.frame - plan.stack_bytes : 0;
     return all;
 }
 

@@ -72,7 +72,9 @@ private:
         case mdlm::Home::y: return base(e.y);
         case mdlm::Home::dy: return base(e.dy);
         case mdlm::Home::dx: return base(e.dx);
+        case mdlm::Home::side: return nowhere;
         case mdlm::Home::frame:
+        case mdlm::Home::kept:
         case mdlm::Home::staged:
         case mdlm::Home::scratch: break;
         }
@@ -80,6 +82,7 @@ private:
         using Where = mdlm::ValuePlace::Where;
         return base(place.where == Where::frame  ? e.frame
                     : place.where == Where::slab ? e.slab
+                    : place.where == Where::kept ? e.kept
                                                  : e.staging) +
                place.offset;
     }
@@ -210,7 +213,6 @@ private:
         if (e.kind == Event::Kind::backward)
             f.dy = world_.dy_of(e, r_.outcome, line.event), f.dx = r_.outcome.dx[line.event].get();
         f.params = &world_.params();
-        f.layer_offset = world_.config().layer_offset;
 
         // The entry with this one step.
         mdlm::Schedule one;

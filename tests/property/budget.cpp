@@ -33,16 +33,15 @@ Draw bare(uint64_t seed) {
 
 mdlm::BlockPlanInput input_of(const Draw &d) {
     const mdlm::Config c = mdlm::resolve(d.config);
-    mdlm::Programs programs = mdlm::make_programs(c);
+    mdlm::Chain chain = mdlm::make_chain(c);
     std::vector<std::vector<char>> trains;
     int64_t index = 0, count = 0;
-    for (int64_t i = 0; i < programs.items(); ++i) count += static_cast<int64_t>(programs.of(i).params.size());
-    for (int64_t i = 0; i < programs.items(); ++i) {
+    for (int64_t i = 0; i < chain.items(); ++i) count += static_cast<int64_t>(chain.of(i).params.size());
+    for (int64_t i = 0; i < chain.items(); ++i) {
         trains.emplace_back();
-        for (size_t p = 0; p < programs.of(i).params.size(); ++p)
-            trains.back().push_back(!frozen(d, index++, i, count));
+        for (size_t p = 0; p < chain.of(i).params.size(); ++p) trains.back().push_back(!frozen(d, index++, i, count));
     }
-    return mdlm::plan_input(c, d.shape, std::move(programs), {}, std::move(trains),
+    return mdlm::plan_input(c, d.shape, std::move(chain), {}, std::move(trains),
                             mdlm::traits_of(MDLM_DEVICE_CPU, d.threads));
 }
 
@@ -101,7 +100,7 @@ void compare(const Draw &d, Seen &seen) {
             const planner::PlanCost m = planner::simulate(chain, plan);
             mdlm::BlockPlanInput in = budget.input();
             in.policies = budget.policies(v, plan);
-            CHECK_NOTHROW(mdlm::check(in.policies, in.programs, in.group_size));
+            CHECK_NOTHROW(mdlm::check(in.policies, in.chain, in.group_size));
             const auto laid_out = mdlm::make_block_plan(std::move(in));
             const int64_t expected = std::max(m.peak_bytes, budget.floor_bytes());
             CHECK(laid_out->peak_bytes <= expected);

@@ -69,7 +69,7 @@ private:
         push(std::move(l));
     }
     int64_t input_bytes(const PlanEntry &e) const { return bytes_of(*e.schedule, e.schedule->x); }
-    bool is_last(int64_t item) const { return item + 1 == plan_.input.programs.items(); }
+    bool is_last(int64_t item) const { return item + 1 == plan_.input.chain.items(); }
 
     void use(int32_t piece) {
         Piece &p = out_.pieces[piece];

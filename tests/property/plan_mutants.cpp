@@ -150,7 +150,7 @@ int64_t frames_overlap(BlockPlan &p) {
 int64_t evaluation_over_saved(BlockPlan &p) {
     const auto &in = p.input;
     if (in.in_flight > 1 || in.share_scratch || !in.evaluate_in_flight || p.stack_bytes == 0) return 0;
-    for (PlanEntry &e : p.evaluate) e.slab.offset = 0;
+    for (PlanEntry &e : p.evaluate) e.slab.offset = -p.stack_bytes;
     return 1;
 }
 

@@ -251,7 +251,7 @@ TEST_CASE("a device that needs more says so and is given it") {
     mdlm::Block block(engine, rig.config);
     block.reserve(&rig.shape, nullptr);
     block.params().init(*engine.device, 42);
-    CHECK(block.io(rig.batch).alignment == 16);
+    CHECK(block.input_io(rig.batch).alignment == 16);
     const auto off = [](Buffer &b, size_t bytes) { return static_cast<void *>(static_cast<char *>(b.get()) + bytes); };
     mdlm::Tape &tape = block.acquire_tape();
     for (const size_t bytes : {4, 8, 12}) {

@@ -136,9 +136,9 @@ BlockPlanInput block_of(std::shared_ptr<const Program> layer, int64_t norm_width
     m.emit(make_norm(s, m.p.input, y, stats), {0});
     if (norm_input != nullptr) *norm_input = m.p.input;
     BlockPlanInput in;
-    in.programs.layer = std::move(layer), in.programs.final_norm = m.take(y), in.programs.num_layers = 1;
-    for (int64_t i = 0; i < in.programs.items(); ++i) {
-        const Program &p = in.programs.of(i);
+    in.chain.list = {{std::move(layer), "", "layers.0.", 0, true, true}, {m.take(y), "final norm", "", 1}};
+    for (int64_t i = 0; i < in.chain.items(); ++i) {
+        const Program &p = in.chain.of(i);
         in.trains.emplace_back(p.params.size(), 1);
         in.policies.items.emplace_back(p.buffers.size(), Storage::keep);
         in.policies.units.push_back({i, 1});
@@ -206,8 +206,8 @@ TEST_CASE("odd programs: whatever runs is prepared, in the final norm's place to
     Maker a, b;
     const BufferId out_a = a.linear("output", a.p.input, width), out_b = b.linear("output", b.p.input, 3 * width);
     BlockPlanInput in = block_of(a.take(out_a), width);
-    in.programs.final_norm = b.take(out_b);
-    in.policies.items[1].assign(in.programs.final_norm->buffers.size(), Storage::keep);
+    in.chain.list[1].program = b.take(out_b);
+    in.policies.items[1].assign(in.chain.of(1).buffers.size(), Storage::keep);
     const auto plan = make_block_plan(std::move(in));
     prepare_ops(device, *plan, {10, 10});
     CHECK(device.widths == std::vector<int64_t>{width, 3 * width});

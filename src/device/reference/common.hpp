@@ -33,7 +33,8 @@ void with_type(DType dtype, Body &&body) {
     case DType::f32: return body.template operator()<float>();
     case DType::bf16: return body.template operator()<bf16>();
     case DType::f64: return body.template operator()<double>();
-    case DType::f16: break;
+    case DType::f16:
+    case DType::i32: break;
     }
     fail(MDLM_ERROR_UNSUPPORTED, "device reference: dtype: expected f32, bf16 or f64, got %s", name_of(dtype));
 }
