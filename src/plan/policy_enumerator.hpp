@@ -6,6 +6,7 @@
 
 #include "base/cancellation.hpp"
 #include "plan/device_table.hpp"
+#include "plan/keep_search.hpp"
 #include "plan/layout.hpp"
 
 namespace mdlm {
@@ -38,28 +39,13 @@ public:
     int64_t backward_ns() const { return backward_ns_; }
 
 private:
-    struct KeptSet {                  // of kept main buffers, with what is known before it is laid out
-        uint64_t kept = 0, held = 0;  // held: with statistics, what is needed of it
-        int64_t saved = 0, extra_ns = 0;
-        bool x_in_frame = false;
-    };
-    uint64_t saved_by(uint64_t kept) const;
-    uint64_t needed(uint64_t saved) const;
-    int64_t needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const;
-
     std::shared_ptr<const Differentiated> layer_;
     Extent bound_;
     Traits traits_;
     const DeviceTable &table_;
     Cancellation *cancellation_;
-    std::vector<uint64_t> in_, out_;                      // of the forward ops, as bits of buffers
-    std::vector<int32_t> producer_;                       // by buffer
-    std::vector<BufferId> in_place_, backward_in_place_;  // by op: the output that it may write over an input
-    std::vector<int64_t> bytes_, op_ns_, workspace_, backward_workspace_;
-    mutable std::vector<int32_t> birth_, death_;            // of needed_at_least,
-    mutable std::vector<int64_t> step_workspace_, change_;  // which is called often
-    uint64_t reads_ = 0, with_input_ = 0;  // buffers that backward reads; statistics that stand with the input
-    std::vector<BufferId> candidates_;     // main buffers that may be kept
+    Replay replay_;
+    LayerWeights weights_;
     int64_t forward_ns_ = 0, backward_ns_ = 0;
 };
 
