@@ -33,6 +33,11 @@ struct Buffer {
     BufferId main = no_buffer;  // statistics name the buffer whose storage class they share; others themselves
     int64_t fixed = 0;          // elements whatever the batch: parameter gradients on their way over the group
     int64_t bytes(Extent e) const;
+    // May one stand where the other stood: the same bytes at every extent?
+    bool same_form(const Buffer &o) const {
+        return dtype == o.dtype && per_token == o.per_token && per_pair == o.per_pair && split == o.split &&
+               fixed == o.fixed;
+    }
 };
 
 // What decides how long an op takes.

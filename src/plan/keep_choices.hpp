@@ -10,10 +10,9 @@ namespace mdlm {
 
 // The bytes and nanoseconds of one layer's tensors and ops, at one shape on one device.
 struct LayerWeights {
-    std::vector<int64_t> bytes;                               // by buffer of Differentiated, rounded
-    std::vector<int64_t> op_ns;                               // by forward op
-    std::vector<int64_t> workspace, backward_workspace;       // by op, rounded
-    std::vector<BufferId> over_input, backward_over_input;    // by op: the output that may be written over an input
+    std::vector<int64_t> bytes;                          // by buffer of Differentiated, rounded
+    std::vector<int64_t> op_ns;                          // by forward op
+    std::vector<int64_t> workspace, backward_workspace;  // by op, rounded
 };
 
 // Some of the choices, the last ops' first.
@@ -34,8 +33,8 @@ public:
 
     KeepState first() const;
     KeepState choose(const KeepState &state, bool keep) const;
-    // Buffers whose ops are not decided yet, and the input: what state.needed has of them is made again or stays.
-    const BufferSet &open(const KeepState &state) const { return places_[state.at].open; }
+    // So many of the first ops are not decided yet.
+    int32_t open_ops(const KeepState &state) const { return state.done() ? 0 : places_[state.at].op + 1; }
 
     // What all choices to come may add, the least of it: no set of choices adds less than one of these in both. saved
     // rises, extra_ns falls. It lies below where the layer has too many combinations.
@@ -54,8 +53,8 @@ private:
         int32_t op = 0;
         BufferId main = no_buffer;
         BufferSet asks;        // what the op makes of it
-        BufferSet open;        // see above
-        BufferSet open_mains;  // with part in that
+        BufferSet open;        // what it and the ops before it make, and the input,
+        BufferSet open_mains;  // and of which main buffers that is part
     };
     void advance(KeepState &state) const;
     static Rests thinned(const Rests &all);

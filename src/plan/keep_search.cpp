@@ -42,7 +42,7 @@ void KeepSearch::look_at(KeepState state) {
     poll(cancellation_, choosing);
     ++counts_.states;
     Node node;
-    node.alive = bound_(state, state.done() ? nullptr : &choices_.open(state));
+    node.alive = bound_(state, choices_.open_ops(state));
     node.rests = &choices_.rests(state);
     node.state = std::move(state);
     if (!pass_beaten(node)) open_.push(std::move(node));
@@ -68,7 +68,8 @@ int64_t KeepSearch::run(const Measure &measure) {
             open_.push(std::move(node));
         } else if (node.state.done()) {
             ++counts_.layouts;
-            measured(node.state.extra_ns, measure(node.state.kept));
+            { int64_t m = measure(node.state.kept); if (getenv("RD2")) fprintf(stderr, "s %lld t %lld lb %lld (%lld %lld) needs %lld rival %lld\n", (long long)node.saved(), (long long)node.extra_ns(), (long long)node.needs(), (long long)node.alive.most, (long long)node.alive.below_rest, (long long)m, (long long)rival(node.extra_ns()));
+            measured(node.state.extra_ns, m); }
         } else {
             for (const bool keep : {false, true}) look_at(choices_.choose(node.state, keep));
         }

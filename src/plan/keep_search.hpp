@@ -29,8 +29,8 @@ public:
     using Measure = std::function<int64_t(const BufferSet &kept)>;
 
     KeepSearch(const Replay &replay, const LayerWeights &weights, const Differentiated &layer, bool input,
-               const KeepLimits &limits, Cancellation *cancellation)
-        : choices_(replay, weights, *layer.program, input), bound_(replay, weights, layer, input), limits_(limits),
+               bool output, const KeepLimits &limits, Cancellation *cancellation)
+        : choices_(replay, weights, *layer.program, input), bound_(replay, weights, layer, input, output), limits_(limits),
           cancellation_(cancellation) {}
 
     // Measures every set that none beats which was measured before. The order is that of saved bytes, time and the set

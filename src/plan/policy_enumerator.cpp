@@ -25,18 +25,14 @@ PolicyEnumerator::PolicyEnumerator(std::shared_ptr<const Differentiated> layer, 
         total = add(total, all);
         return all;
     };
-    const auto over_input = [](const Op &op) {
-        return op.in_place().empty() || op.out.empty() ? no_buffer : op.out[0];
-    };
     for (const auto &op : layer_->program->ops) {
         weights_.op_ns.push_back(table_.ns(op->cost(bound_), dtype));
         forward_ns_ = add(forward_ns_, weights_.op_ns.back());
-        weights_.workspace.push_back(workspace(*op)), weights_.over_input.push_back(over_input(*op));
+        weights_.workspace.push_back(workspace(*op));
     }
     for (const auto &op : layer_->backward) {
         backward_ns_ = add(backward_ns_, table_.ns(op->cost(bound_), dtype));
         weights_.backward_workspace.push_back(workspace(*op));
-        weights_.backward_over_input.push_back(over_input(*op));
     }
     for (const Buffer &b : layer_->buffers) total = add(total, weights_.bytes.emplace_back(rounded(b.bytes(bound_))));
 }
@@ -64,7 +60,7 @@ MeasuredPolicy PolicyEnumerator::measure(const LayerPolicy &policy, const Layout
 
 std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key) const {
     std::vector<MeasuredPolicy> found;
-    KeepSearch search(replay_, weights_, *layer_, key.x_in_frame, {}, cancellation_);
+    KeepSearch search(replay_, weights_, *layer_, key.x_in_frame, key.y_in_slab, {}, cancellation_);
     search.run([&](const BufferSet &kept) {
         LayerPolicy policy = input_only();
         kept.each([&](BufferId b) { policy[b] = Storage::keep; });

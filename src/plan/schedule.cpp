@@ -101,11 +101,6 @@ private:
     std::vector<int32_t> made_, at_hand_;
 };
 
-bool same_form(const Buffer &a, const Buffer &b) {
-    return a.dtype == b.dtype && a.per_token == b.per_token && a.per_pair == b.per_pair && a.split == b.split &&
-           a.fixed == b.fixed;
-}
-
 // Lets an op write over an input that it is the last to read.
 void work_in_place(Schedule &s, std::vector<ScheduledOp> &ops, bool is_backward) {
     const auto last_use = [&](int32_t v) {
@@ -136,7 +131,7 @@ void work_in_place(Schedule &s, std::vector<ScheduledOp> &ops, bool is_backward)
             const bool to_free = b.home == Home::scratch || (!is_backward && b.home == Home::frame);
             if (!from_free || !to_free || b.same_as >= 0) continue;
             if (b.home == Home::frame && ra == Home::frame) continue;
-            if (!same_form(s.layer->buffers[a.buffer], s.layer->buffers[b.buffer])) continue;
+            if (!s.layer->buffers[a.buffer].same_form(s.layer->buffers[b.buffer])) continue;
             if (std::count(op.in.begin(), op.in.end(), from) != 1 || last_use(from) != static_cast<int32_t>(i) ||
                 first_use(to) != static_cast<int32_t>(i))
                 continue;
