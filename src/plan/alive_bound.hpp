@@ -34,10 +34,10 @@ private:
     const Differentiated &d_;
     const Program &p_;
     bool input_, output_;
-    std::vector<Life> forward_lives_;               // of what does not stay
-    std::vector<std::vector<BufferId>> over_;       // by forward buffer, inputs that it may be written over in forward,
+    std::vector<Life> forward_lives_;          // of what does not stay
+    std::vector<std::vector<BufferId>> over_;  // by forward buffer, inputs that it may be written over in forward,
     std::vector<std::vector<BufferId>> again_over_, backward_over_;  // and by op in backward, of its output 0
-    std::vector<Replay::Step> steps_;  // kept for the next call, as the others
+    std::vector<Replay::Step> steps_;                                // kept for the next call, as the others
     std::vector<Life> lives_;
     std::vector<int64_t> alive_, decided_;  // by step, what is more than one step before
 };

@@ -77,6 +77,7 @@ private:
         BufferId input_id = no_buffer;
         int64_t boundary = 0, input = 0, share = 0;  // bytes of its input, of that in its frame, and of a share
         int64_t backward_ns = 0;
+        int64_t slack_ns = 0;  // PolicyEnumerator::pareto
     };
     struct ItemTypeKey {
         const Differentiated *layer;
@@ -108,6 +109,8 @@ private:
     std::vector<ItemType> types_;
     std::vector<int32_t> type_of_;  // by item
     int64_t fixed_ = 0, fixed_with_shares_ = 0, passing_ = 0;
+    int64_t slack_ns_ =
+        0;  // of all items: no plan that could keep any tensors takes less than one of the chain's by more
 };
 
 }  // namespace mdlm

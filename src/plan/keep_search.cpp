@@ -25,11 +25,13 @@ int64_t KeepSearch::rival(int64_t extra_ns) const {
     return above == least_.begin() ? INT64_MAX : std::prev(above)->second;
 }
 
-void KeepSearch::measured(int64_t extra_ns, int64_t needs) {
-    if (rival(extra_ns) <= needs) return;
-    const auto [at, is_new] = least_.insert_or_assign(extra_ns, needs);
-    auto next = std::next(at);
-    while (next != least_.end() && next->second >= needs) next = least_.erase(next);
+void KeepSearch::lay_out(const KeepState &state, const Measure &measure) {
+    ++counts_.layouts;
+    const int64_t needs = measure(state.kept);
+    const auto above = least_.upper_bound(state.extra_ns);
+    if (above != least_.begin() && std::prev(above)->second <= needs) return;
+    const auto at = least_.insert_or_assign(state.extra_ns, needs).first;
+    for (auto next = std::next(at); next != least_.end() && next->second >= needs;) next = least_.erase(next);
 }
 
 // True: whatever is chosen, a set that was measured is as good.
@@ -49,16 +51,18 @@ void KeepSearch::look_at(KeepState state) {
 }
 
 void KeepSearch::mind_limits() {
-    if (counts_.states < limits_.states && counts_.layouts < limits_.layouts) return;
-    limits_.states = std::max(limits_.states, counts_.states) * 5 / 4;
-    limits_.layouts = std::max(limits_.layouts, counts_.layouts) * 5 / 4;
-    slack_ns_ = std::max(2 * slack_ns_, most_ns_ / 1024 + 1);
+    bool reached = false;
+    for (const auto &[count, limit] :
+         {std::pair{counts_.states, &limits_.states}, std::pair{counts_.layouts, &limits_.layouts}})
+        if (count >= *limit) *limit += *limit / 8 + 1, reached = true;
+    if (reached) slack_ns_ = std::min(std::max(2 * slack_ns_, most_ns_ / 2048 + 1), most_ns_);
 }
 
 int64_t KeepSearch::run(const Measure &measure) {
-    look_at(choices_.first());
-    for (const KeepChoices::Rest &r : *open_.top().rests) most_ns_ = std::max(most_ns_, r.extra_ns);
-    while (!open_.empty()) {
+    const KeepState first = choices_.first();
+    for (const KeepChoices::Rest &r : choices_.rests(first)) most_ns_ = std::max(most_ns_, r.extra_ns);
+    look_at(first);
+    while (!open_.empty() && counts_.states < limits_.all_states) {
         poll(cancellation_, choosing);
         Node node = open_.top();
         open_.pop();
@@ -67,15 +71,20 @@ int64_t KeepSearch::run(const Measure &measure) {
         if (node.next != next) {
             open_.push(std::move(node));
         } else if (node.state.done()) {
-            ++counts_.layouts;
-            { int64_t m = measure(node.state.kept); if (getenv("RD2")) fprintf(stderr, "s %lld t %lld lb %lld (%lld %lld) needs %lld rival %lld\n", (long long)node.saved(), (long long)node.extra_ns(), (long long)node.needs(), (long long)node.alive.most, (long long)node.alive.below_rest, (long long)m, (long long)rival(node.extra_ns()));
-            measured(node.state.extra_ns, m); }
+            lay_out(node.state, measure);
         } else {
             for (const bool keep : {false, true}) look_at(choices_.choose(node.state, keep));
         }
         mind_limits();
     }
-    return slack_ns_;
+    if (open_.empty()) return slack_ns_;
+    // At least the two ends.
+    for (const bool keep : {false, true}) {
+        KeepState state = first;
+        while (!state.done()) state = choices_.choose(state, keep);
+        lay_out(state, measure);
+    }
+    return unknown;
 }
 
 }  // namespace mdlm

@@ -11,12 +11,13 @@
 
 namespace mdlm {
 
-// How much a search may look at. Past it the search takes tensors' times for equal that differ by less and less.
+// How much a search may look at before it takes times for equal that differ by a little: the layer's replay / 2048 at
+// first, and twice as much each time it has looked at an eighth as much again.
 struct KeepLimits {
-    int64_t states = 60000;   // partial sets, and
-    int64_t layouts = 1500;   // sets laid out, before times that differ a little are taken for equal;
-                              // again as many of each double that little
-    bool operator==(const KeepLimits &) const = default;
+    int64_t states = 48000;       // sets, and those of which some tensors are not decided on
+    int64_t layouts = 2000;       // sets laid out
+    int64_t all_states = 200000;  // the end of it: what was not looked at is not known
+    int64_t policies = 320;       // that are left of those found: three such lists are within planner::most_choices
 };
 
 struct KeepCounts {
@@ -28,14 +29,16 @@ public:
     // Lays a set of main buffers out, keeps what it finds, and returns the bytes that it needs.
     using Measure = std::function<int64_t(const BufferSet &kept)>;
 
-    KeepSearch(const Replay &replay, const LayerWeights &weights, const Differentiated &layer, bool input,
-               bool output, const KeepLimits &limits, Cancellation *cancellation)
-        : choices_(replay, weights, *layer.program, input), bound_(replay, weights, layer, input, output), limits_(limits),
-          cancellation_(cancellation) {}
+    KeepSearch(const Replay &replay, const LayerWeights &weights, const Differentiated &layer, bool input, bool output,
+               const KeepLimits &limits, Cancellation *cancellation)
+        : choices_(replay, weights, *layer.program, input), bound_(replay, weights, layer, input, output),
+          limits_(limits), cancellation_(cancellation) {}
+
+    static constexpr int64_t unknown = int64_t{1} << 61;
 
     // Measures every set that none beats which was measured before. The order is that of saved bytes, time and the set
     // as a number. Returns by how many nanoseconds more a measured one may take that saves and needs no more than one
-    // that was not measured: 0 unless the limits were reached.
+    // that was not measured: 0 unless a limit was reached, `unknown` where it was the last of them.
     int64_t run(const Measure &measure);
     const KeepCounts &counts() const { return counts_; }
 
@@ -54,7 +57,7 @@ private:
     };
     void look_at(KeepState state);
     bool pass_beaten(Node &node) const;
-    void measured(int64_t extra_ns, int64_t needs);
+    void lay_out(const KeepState &state, const Measure &measure);
     int64_t rival(int64_t extra_ns) const;
     void mind_limits();
 

@@ -58,24 +58,58 @@ MeasuredPolicy PolicyEnumerator::measure(const LayerPolicy &policy, const Layout
     return c;
 }
 
-std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key) const {
+std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key, int64_t *slack_ns) const {
+    return pareto(key, KeepLimits{}, slack_ns);
+}
+
+std::vector<MeasuredPolicy> PolicyEnumerator::pareto(const LayoutKey &key, const KeepLimits &limits, int64_t *slack_ns,
+                                                     KeepCounts *counts) const {
     std::vector<MeasuredPolicy> found;
-    KeepSearch search(replay_, weights_, *layer_, key.x_in_frame, key.y_in_slab, {}, cancellation_);
-    search.run([&](const BufferSet &kept) {
+    KeepSearch search(replay_, weights_, *layer_, key.x_in_frame, key.y_in_slab, limits, cancellation_);
+    int64_t slack = search.run([&](const BufferSet &kept) {
         LayerPolicy policy = input_only();
         kept.each([&](BufferId b) { policy[b] = Storage::keep; });
         found.push_back(measure(policy, key));
         return found.back().needs();
     });
-    if (getenv("RDEBUG")) fprintf(stderr, "states %lld layouts %lld\n", (long long)search.counts().states, (long long)search.counts().layouts);
+    if (slack == KeepSearch::unknown)  // the two ends came last
+        std::stable_sort(found.begin(), found.end(),
+                         [](const MeasuredPolicy &a, const MeasuredPolicy &b) { return a.saved < b.saved; });
     keep_pareto(
         found, [](const MeasuredPolicy &c) { return c.saved; }, [](const MeasuredPolicy &c) { return c.needs(); },
         [](const MeasuredPolicy &c) { return c.extra_ns; });
+    slack = std::min(slack + keep_few(found, limits.policies), KeepSearch::unknown);
+    if (slack_ns != nullptr) *slack_ns = slack;
+    if (counts != nullptr) *counts = search.counts();
     return found;
 }
 
 int64_t PolicyEnumerator::passing_bytes(const LayoutKey &key) const {
     return make_layout(make_schedule(layer_, {}, false, bound_, traits_), key).forward_slab;
+}
+
+// With a given slack each is left that none before it covers. What covers saves no more, so it comes before.
+int64_t keep_few(std::vector<MeasuredPolicy> &list, int64_t most) {
+    const auto covers = [](const MeasuredPolicy &a, const MeasuredPolicy &b, int64_t slack) {
+        return a.saved <= b.saved && a.needs() <= b.needs() && a.extra_ns - b.extra_ns <= slack;
+    };
+    const auto few = [&](int64_t slack) {
+        std::vector<MeasuredPolicy> left;
+        for (const MeasuredPolicy &c : list)
+            if (std::none_of(left.begin(), left.end(), [&](const MeasuredPolicy &l) { return covers(l, c, slack); }))
+                left.push_back(c);
+        return left;
+    };
+    int64_t slack = 0, enough = 0;
+    if (static_cast<int64_t>(list.size()) <= most) return 0;
+    for (const MeasuredPolicy &c : list) enough = std::max(enough, c.extra_ns);
+    while (slack < enough) {
+        const int64_t middle = slack + (enough - slack) / 2;
+        if (static_cast<int64_t>(few(middle).size()) <= most) enough = middle;
+        else slack = middle + 1;
+    }
+    list = few(slack);
+    return slack;
 }
 
 }  // namespace mdlm

@@ -29,8 +29,11 @@ public:
     // By `key`; where the policy does not save the input, it is not in the frame. The schedule is made anew each time.
     MeasuredPolicy measure(const LayerPolicy &policy, const LayoutKey &key) const;
     // Keep or replay for every tensor, input kept: the Pareto set in saved bytes, needed bytes and time, saved bytes
-    // rising.
-    std::vector<MeasuredPolicy> pareto(const LayoutKey &key) const;
+    // rising. slack_ns: for each set of tensors one is there that saves and needs no more and takes at most so much
+    // longer; 0 unless the layer has too many, KeepSearch::unknown where not even that is known.
+    std::vector<MeasuredPolicy> pareto(const LayoutKey &key, int64_t *slack_ns = nullptr) const;
+    std::vector<MeasuredPolicy> pareto(const LayoutKey &key, const KeepLimits &limits, int64_t *slack_ns,
+                                       KeepCounts *counts = nullptr) const;
     // Replays everything, input kept.
     LayerPolicy input_only() const;
     // A forward that saves nothing: bytes of its slab, and its time.
@@ -65,5 +68,9 @@ void keep_pareto(std::vector<T> &list, Saved saved, Needs needs, Time time) {
     }
     list = std::move(best);
 }
+
+// Drops policies until there are at most so many, for each of which one is left that saves and needs no more and takes
+// at most so many nanoseconds longer: the least that does, which is returned. The list is one of pareto's.
+int64_t keep_few(std::vector<MeasuredPolicy> &list, int64_t most);
 
 }  // namespace mdlm
