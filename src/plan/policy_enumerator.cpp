@@ -103,6 +103,18 @@ int64_t keep_few(std::vector<MeasuredPolicy> &list, int64_t most) {
     int64_t slack = 0, enough = 0;
     if (static_cast<int64_t>(list.size()) <= most) return 0;
     for (const MeasuredPolicy &c : list) enough = std::max(enough, c.extra_ns);
+    if (static_cast<int64_t>(few(enough).size()) > most) {  // too many even where time is of no matter
+        const auto least = *std::min_element(list.begin(), list.end(),
+                                             [](const auto &a, const auto &b) { return a.needs() < b.needs(); });
+        std::vector<MeasuredPolicy> left;
+        for (int64_t i = 0; i + 1 < most; ++i)
+            left.push_back(
+                list[static_cast<size_t>(i) * (list.size() - 1) / static_cast<size_t>(std::max<int64_t>(most - 2, 1))]);
+        if (std::none_of(left.begin(), left.end(), [&](const auto &l) { return l.policy == least.policy; }))
+            left.push_back(least);
+        list = std::move(left);
+        return KeepSearch::unknown;
+    }
     while (slack < enough) {
         const int64_t middle = slack + (enough - slack) / 2;
         if (static_cast<int64_t>(few(middle).size()) <= most) enough = middle;

@@ -70,7 +70,8 @@ void keep_pareto(std::vector<T> &list, Saved saved, Needs needs, Time time) {
 }
 
 // Drops policies until there are at most so many, for each of which one is left that saves and needs no more and takes
-// at most so many nanoseconds longer: the least that does, which is returned. The list is one of pareto's.
+// at most so many nanoseconds longer: the least that does, which is returned. KeepSearch::unknown where none does: then
+// some of all are left. The list is one of pareto's.
 int64_t keep_few(std::vector<MeasuredPolicy> &list, int64_t most);
 
 }  // namespace mdlm
