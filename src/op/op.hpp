@@ -32,8 +32,9 @@ struct Buffer {
     int64_t split = 1;          // tokens are split over this many ranks (sequence parallelism)
     BufferId main = no_buffer;  // statistics name the buffer whose storage class they share; others themselves
     int64_t fixed = 0;          // elements whatever the batch: parameter gradients on their way over the group
+    // No policy may replay it: its maker must not run twice in a step.
+    bool always_kept = false;
     int64_t bytes(Extent e) const;
-    // May one stand where the other stood: the same bytes at every extent?
     bool same_form(const Buffer &o) const {
         return dtype == o.dtype && per_token == o.per_token && per_pair == o.per_pair && split == o.split &&
                fixed == o.fixed;

@@ -39,6 +39,8 @@ PolicyEnumerator::PolicyEnumerator(std::shared_ptr<const Differentiated> layer, 
 
 LayerPolicy PolicyEnumerator::input_only() const {
     LayerPolicy policy(layer_->program->buffers.size(), Storage::replay);
+    for (size_t i = 0; i < policy.size(); ++i)
+        if (layer_->program->buffers[i].always_kept) policy[i] = Storage::keep;
     policy[layer_->program->input] = Storage::keep;
     return policy;
 }

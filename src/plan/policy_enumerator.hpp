@@ -34,7 +34,7 @@ public:
     std::vector<MeasuredPolicy> pareto(const LayoutKey &key, int64_t *slack_ns = nullptr) const;
     std::vector<MeasuredPolicy> pareto(const LayoutKey &key, const KeepLimits &limits, int64_t *slack_ns,
                                        KeepCounts *counts = nullptr) const;
-    // Replays everything, input kept.
+    // Replays all that may be replayed, input kept.
     LayerPolicy input_only() const;
     // A forward that saves nothing: bytes of its slab, and its time.
     int64_t passing_bytes(const LayoutKey &key) const;

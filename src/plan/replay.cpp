@@ -18,8 +18,9 @@ Replay::Replay(const Differentiated &layer)
         const BufferId main = p_.buffers[i].main;
         family_[main].push_back(b);
         if (d_.read[i]) read_.add(b);
-        if (main == b && b != p_.input && b != p_.output) choice_.add(b);
-        if (main == p_.input && b != p_.input) least_staying_.add(b);
+        const bool always = p_.buffers[main].always_kept;
+        if (main == b && b != p_.input && b != p_.output && !always) choice_.add(b);
+        if ((main == p_.input && b != p_.input) || (always && b != p_.output)) least_staying_.add(b);
     }
 }
 
@@ -27,7 +28,9 @@ BufferSet Replay::staying(const LayerPolicy &policy) const {
     BufferSet stay = none();
     for (size_t i = 0; i < p_.buffers.size(); ++i) {
         const auto b = static_cast<BufferId>(i);
-        if (b != p_.input && b != p_.output && policy[p_.buffers[i].main] != Storage::replay) stay.add(b);
+        const BufferId main = p_.buffers[i].main;
+        if (b != p_.input && b != p_.output && (policy[main] != Storage::replay || p_.buffers[main].always_kept))
+            stay.add(b);
     }
     return stay;
 }

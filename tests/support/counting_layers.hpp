@@ -38,6 +38,7 @@ public:
         p_.buffers.push_back(b);
         return id;
     }
+    void always_keep(BufferId b) { p_.buffers[b].always_kept = true; }
     // The backward of the op reads these forward buffers.
     void op(std::vector<BufferId> in, std::vector<BufferId> out, int64_t ns, std::vector<BufferId> reads,
             int64_t scratch = 0, bool over = false, bool backward_over = false) {

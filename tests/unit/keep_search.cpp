@@ -57,6 +57,7 @@ std::shared_ptr<const Differentiated> drawn_layer(uint64_t seed) {
         there.push_back(last);
         if (r.percent(25)) {
             out.push_back(l.buffer("second", r.in(1, 6))), --choices;
+            if (r.percent(30)) l.always_keep(out.back());
             if (r.percent(70)) there.push_back(out.back());  // else nobody reads it, unless backward does
         }
         // Its own, or those of something made before it.
@@ -242,4 +243,27 @@ TEST_CASE("what a layer keeps: a program of more than 64 tensors") {
     CHECK(s.found.size() >= 2);
     CHECK(s.found.back().extra_ns == 0);
     for (const MeasuredPolicy &c : s.found) CHECK(laid_out(layer, c.policy, key_of(7)) == numbers_of(c));
+}
+
+TEST_CASE("what a layer keeps: what must stay is never made again, where it is needed") {
+    int64_t stayed = 0;
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+        CAPTURE(seed);
+        const auto layer = drawn_layer(seed);
+        const Program &p = *layer->program;
+        for (const MeasuredPolicy &c : search(layer, key_of(7), {}).found) {
+            const Schedule s = make_schedule(layer, c.policy, true, {1, 1}, {});
+            std::set<BufferId> saved, read;
+            for (int32_t v : s.saved) saved.insert(s.values[v].buffer);
+            for (const ScheduledOp &op : s.backward)
+                for (int32_t v : op.in) read.insert(s.values[v].buffer);
+            for (BufferId b : read) {
+                if (b >= static_cast<BufferId>(p.buffers.size()) || !p.buffers[b].always_kept) continue;
+                CHECK(saved.count(b) == 1);
+                CHECK(c.policy[b] == Storage::keep);
+                ++stayed;
+            }
+        }
+    }
+    CHECK(stayed > 100);
 }
