@@ -65,6 +65,7 @@ BudgetPlanner::BudgetPlanner(BlockPlanInput in, DeviceTable table, int64_t host_
             types_.push_back(make_type(i, key, enumerator));
         }
         type_of_.push_back(at->second);
+        slack_ns_ = std::min(slack_ns_ + types_[at->second].slack_ns, KeepSearch::unknown);
     }
     passing_ = add(passing_, in_.call_state_bytes), states_ = mul(in_.in_flight, in_.call_state_bytes);
 }
@@ -165,7 +166,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes, const Variant &v) const {
         const planner::Result r = planner::solve(c, budget, 0, cancellation_);
         if (attempt == 0) {
             a.minimum_bytes = std::max(r.minimum_budget_bytes, floor_bytes());
-            least_ns = r.extra_ns - r.gap_ns;
+            least_ns = std::max<int64_t>(r.extra_ns - r.gap_ns - slack_ns_, 0);
         }
         if (!r.feasible || arena_bytes < floor_bytes() || attempt == 16) return a;
         BlockPlanInput in = in_;
@@ -174,7 +175,7 @@ BudgetAnswer BudgetPlanner::solve(int64_t arena_bytes, const Variant &v) const {
         const auto laid_out = make_block_plan(std::move(in));
         a.peak_bytes = laid_out->peak_bytes, a.chain_peak_bytes = std::max(r.peak_bytes, floor_bytes());
         a.extra_ns = r.extra_ns, a.gap_ns = r.extra_ns - least_ns;
-        a.optimal = r.optimal && a.gap_ns == 0;
+        a.optimal = a.gap_ns == 0;
         a.feasible = a.peak_bytes <= arena_bytes;
         if (a.feasible) return a;
         budget -= a.peak_bytes - arena_bytes;
@@ -214,6 +215,8 @@ BudgetFrontier BudgetPlanner::frontier() const {
     });
     for (const BudgetPoint &p : points)
         if (found.points.empty() || p.extra_ns < found.points.back().extra_ns) found.points.push_back(p);
+    if (!found.points.empty())
+        found.gap_ns = std::min(add(found.gap_ns, slack_ns_), std::max(found.gap_ns, found.points.front().extra_ns));
     return found;
 }
 

@@ -80,6 +80,7 @@ private:
         BufferId input_id = no_buffer;
         int64_t boundary = 0, input = 0, share = 0;  // bytes of its input, of that in its frame, and of a share
         int64_t backward_ns = 0;
+        int64_t slack_ns = 0;  // PolicyEnumerator::pareto
     };
     struct ItemTypeKey {
         const Differentiated *layer;
@@ -114,6 +115,8 @@ private:
     int64_t fixed_ = 0, fixed_with_shares_ = 0;
     int64_t passing_ = 0, states_ = 0;  // of an evaluation, with its call's state; of the tapes' calls
     int64_t kept_ = 0;                  // of one tape, what no policy may replay
+    // Of all items: no plan that could keep any tensors takes less than one of the chain's by more.
+    int64_t slack_ns_ = 0;
 };
 
 }  // namespace mdlm

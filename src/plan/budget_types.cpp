@@ -52,7 +52,7 @@ LayoutKey BudgetPlanner::key_alone(const ItemTypeKey &key) const {
 std::vector<MeasuredPolicy> BudgetPlanner::add_alone(ItemType &type, const PolicyEnumerator &enumerator,
                                                      const ItemTypeKey &key) const {
     const LayoutKey base = key_alone(key);
-    std::vector<MeasuredPolicy> found = enumerator.pareto(base);
+    std::vector<MeasuredPolicy> found = enumerator.pareto(base, &type.slack_ns);
     const BufferId input = key.layer->program->input;
     for (const MeasuredPolicy &c : found) type.options.push_back({numbers_of(c, planner::role_alone), c.policy});
     for (const MeasuredPolicy &c : found) {
@@ -65,8 +65,21 @@ std::vector<MeasuredPolicy> BudgetPlanner::add_alone(ItemType &type, const Polic
         s.extra_ns = add(s.extra_ns, shard_ns(type.share, in_.group_size, table_));
         type.options.push_back({numbers_of(s, planner::role_alone), s.policy, 0, true});
     }
-    if (type.may_host)
-        for (const MeasuredPolicy &c : found) add_on_host(type, enumerator, base, c);
+    if (!type.may_host) return found;
+    // All, or as many as leave room for those inside of units.
+    std::vector<MeasuredPolicy> goes = found;
+    const auto room = planner::most_choices - static_cast<int64_t>(type.options.size());
+    int64_t all = 0, most = 1;
+    for (const MeasuredPolicy &c : found) {
+        const int64_t kept = std::count(c.policy.begin(), c.policy.end(), Storage::keep);
+        const int64_t offers = kept == 1 ? 1 : kept == 2 ? 3 : kept + 2;
+        all += offers, most = std::max(most, offers);
+    }
+    if (all > room) {
+        keep_few(goes, std::max<int64_t>((room - static_cast<int64_t>(found.size()) - 1) / most, 1));
+        type.slack_ns = KeepSearch::unknown;
+    }
+    for (const MeasuredPolicy &c : goes) add_on_host(type, enumerator, base, c);
     return found;
 }
 
@@ -113,7 +126,9 @@ void BudgetPlanner::add_in_units(ItemType &type, const PolicyEnumerator &enumera
     inside.y_in_slab = inside.slab_above = true;
     LayoutKey first = inside;
     first.x_in_frame = false;
-    if (!as_alone) alone = enumerator.pareto(inside);
+    int64_t slack_inside = 0;
+    if (!as_alone) alone = enumerator.pareto(inside, &slack_inside);
+    type.slack_ns = std::max(type.slack_ns, slack_inside);
     for (size_t i = 0; i < alone.size(); ++i) {
         MeasuredPolicy both = alone[i];
         if (!key.borrowed) {

@@ -6,6 +6,7 @@
 
 #include "base/cancellation.hpp"
 #include "plan/device_table.hpp"
+#include "plan/keep_search.hpp"
 #include "plan/layout.hpp"
 
 namespace mdlm {
@@ -28,9 +29,12 @@ public:
     // By `key`; where the policy does not save the input, it is not in the frame. The schedule is made anew each time.
     MeasuredPolicy measure(const LayerPolicy &policy, const LayoutKey &key) const;
     // Keep or replay for every tensor, input kept: the Pareto set in saved bytes, needed bytes and time, saved bytes
-    // rising.
-    std::vector<MeasuredPolicy> pareto(const LayoutKey &key) const;
-    // Replays everything, input kept.
+    // rising. slack_ns: for each set of tensors one is there that saves and needs no more and takes at most so much
+    // longer; 0 unless the layer has too many, KeepSearch::unknown where not even that is known.
+    std::vector<MeasuredPolicy> pareto(const LayoutKey &key, int64_t *slack_ns = nullptr) const;
+    std::vector<MeasuredPolicy> pareto(const LayoutKey &key, const KeepLimits &limits, int64_t *slack_ns,
+                                       KeepCounts *counts = nullptr) const;
+    // Replays all that may be replayed, input kept.
     LayerPolicy input_only() const;
     // A forward that saves nothing: bytes of its slab, and its time.
     int64_t passing_bytes(const LayoutKey &key) const;
@@ -38,29 +42,13 @@ public:
     int64_t backward_ns() const { return backward_ns_; }
 
 private:
-    struct KeptSet {                  // of kept main buffers, with what is known before it is laid out
-        uint64_t kept = 0, held = 0;  // held: with statistics, what is needed of it
-        int64_t saved = 0, extra_ns = 0;
-        bool x_in_frame = false;
-    };
-    uint64_t saved_by(uint64_t kept) const;
-    uint64_t needed(uint64_t saved) const;
-    int64_t needed_at_least(uint64_t saved, int64_t saved_bytes, bool x_in_frame) const;
-
     std::shared_ptr<const Differentiated> layer_;
     Extent bound_;
     Traits traits_;
     const DeviceTable &table_;
     Cancellation *cancellation_;
-    std::vector<uint64_t> in_, out_;                      // of the forward ops, as bits of buffers
-    std::vector<int32_t> producer_;                       // by buffer
-    std::vector<BufferId> in_place_, backward_in_place_;  // by op: the output that it may write over an input
-    std::vector<int64_t> bytes_, op_ns_, workspace_, backward_workspace_;
-    mutable std::vector<int32_t> birth_, death_;            // of needed_at_least,
-    mutable std::vector<int64_t> step_workspace_, change_;  // which is called often
-    uint64_t given_ = 0;                   // what is there whatever the policy: always kept, or given beside the input
-    uint64_t reads_ = 0, with_input_ = 0;  // buffers that backward reads; statistics that stand with the input
-    std::vector<BufferId> candidates_;     // main buffers that may be kept
+    Replay replay_;
+    LayerWeights weights_;
     int64_t forward_ns_ = 0, backward_ns_ = 0;
 };
 
@@ -80,5 +68,10 @@ void keep_pareto(std::vector<T> &list, Saved saved, Needs needs, Time time) {
     }
     list = std::move(best);
 }
+
+// Drops policies until there are at most so many, for each of which one is left that saves and needs no more and takes
+// at most so many nanoseconds longer: the least that does, which is returned. KeepSearch::unknown where none does: then
+// some of all are left. The list is one of pareto's.
+int64_t keep_few(std::vector<MeasuredPolicy> &list, int64_t most);
 
 }  // namespace mdlm

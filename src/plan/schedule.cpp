@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/sizes.hpp"
+#include "plan/replay.hpp"
 
 namespace mdlm {
 namespace {
@@ -11,12 +12,12 @@ namespace {
 class Scheduler {
 public:
     Scheduler(Schedule &s, const LayerPolicy &policy, bool save, Extent bound, const Traits &traits, bool in_unit)
-        : s_(s), d_(*s.layer), p_(*s.layer->program), policy_(policy), bound_(bound), traits_(traits),
-          keeps_(save || in_unit), again_(save && in_unit), saved_(p_.buffers.size(), 0),
-          visited_(p_.buffers.size(), 0) {
-        if (save)
-            for (size_t b = 0; b < p_.buffers.size(); ++b)
-                if (d_.read[b]) need(static_cast<BufferId>(b));
+        : s_(s), d_(*s.layer), p_(*s.layer->program), replay_(d_), policy_(policy), bound_(bound), traits_(traits),
+          keeps_(save || in_unit), again_(save && in_unit), saved_(replay_.none()) {
+        if (!save) return;
+        const BufferSet staying = replay_.staying(policy), needed = replay_.needed(staying);
+        saved_ = staying & needed;
+        s_.saves_input = needed.has(p_.input);
     }
 
     void forward() {
@@ -27,7 +28,7 @@ public:
             for (BufferId b : p_.ops[i]->out) {
                 const Home home = b == p_.output                ? Home::y
                                   : kept(b)                     ? Home::kept
-                                  : !saved_[b]                  ? Home::scratch
+                                  : !saved_.has(b)              ? Home::scratch
                                   : storage(b) == Storage::host ? Home::staged
                                                                 : Home::frame;
                 made_[b] = value(b, home);
@@ -47,44 +48,29 @@ public:
         for (BufferId b : p_.sides) at_hand_[b] = made_[b];
         for (int32_t v : s_.saved) at_hand_[s_.values[v].buffer] = v;
         if (d_.output_gradient != no_buffer) s_.dy = at_hand_[d_.output_gradient] = value(d_.output_gradient, Home::dy);
-        for (size_t i = 0; i < d_.backward.size(); ++i) {
-            const Op &op = *d_.backward[i];
-            for (BufferId b : op.in)
-                if (b < static_cast<BufferId>(p_.buffers.size())) ensure(b);
-            for (BufferId b : op.out) {
-                if (at_hand_[b] >= 0) continue;  // its other part was assigned before
-                at_hand_[b] = value(b, b == d_.input_gradient ? Home::dx : Home::scratch);
-                if (b == d_.input_gradient) s_.dx = at_hand_[b];
-            }
-            add_op(s_.backward, static_cast<int32_t>(i), true, false, at_hand_, at_hand_);
-        }
+        std::vector<Replay::Step> steps;
+        replay_.steps(saved_, steps);
+        for (const Replay::Step &step : steps)
+            if (step.backward) add_backward(step.op);
+            else add_replay(step.op);
     }
 
 private:
     Storage storage(BufferId b) const { return policy_[p_.buffers[b].main]; }
     bool kept(BufferId b) const { return keeps_ && p_.always_kept(b); }
 
-    void need(BufferId b) {
-        if (visited_[b]) return;
-        visited_[b] = 1;
-        if (b == p_.input) {
-            s_.saves_input = true;
-        } else if (kept(b) || p_.is_side(b)) {
-            return;
-        } else if (storage(b) != Storage::replay && b != p_.output) {
-            saved_[b] = 1;
-        } else {
-            for (BufferId in : p_.ops[p_.producer(b)]->in) need(in);
+    void add_backward(int32_t i) {
+        for (BufferId b : d_.backward[i]->out) {
+            if (at_hand_[b] >= 0) continue;  // its other part was assigned before
+            at_hand_[b] = value(b, b == d_.input_gradient ? Home::dx : Home::scratch);
+            if (b == d_.input_gradient) s_.dx = at_hand_[b];
         }
+        add_op(s_.backward, i, true, false, at_hand_, at_hand_);
     }
 
-    void ensure(BufferId b) {
-        if (at_hand_[b] >= 0) return;
-        const int32_t i = p_.producer(b);
-        const Op &op = *p_.ops[i];
-        for (BufferId in : op.in) ensure(in);
+    void add_replay(int32_t i) {
         std::vector<int32_t> outs = at_hand_;
-        for (BufferId o : op.out) {
+        for (BufferId o : p_.ops[i]->out) {
             outs[o] = value(o, Home::scratch);  // what was kept is not written over: a place to write instead
             if (at_hand_[o] < 0) at_hand_[o] = outs[o];
         }
@@ -113,11 +99,12 @@ private:
     Schedule &s_;
     const Differentiated &d_;
     const Program &p_;
+    const Replay replay_;
     const LayerPolicy &policy_;
     Extent bound_;
     const Traits &traits_;
     const bool keeps_, again_;  // it has the tape's place for what is always kept; and finds that there
-    std::vector<char> saved_, visited_;
+    BufferSet saved_;           // from forward to backward, the input apart
     std::vector<int32_t> made_, at_hand_;
 };
 
