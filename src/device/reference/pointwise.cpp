@@ -11,8 +11,8 @@
 //   swiglu = silu(gate) up,  geglu = gelu_tanh(gate) up  (Shazeer, "GLU variants improve transformer", arXiv
 //   2002.05202)
 //     dgate = dm act'(gate) up,  dup = dm act(gate)
-#include <cstring>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "device/reference/common.hpp"
