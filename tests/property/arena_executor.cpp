@@ -198,7 +198,7 @@ private:
     void run(const Line &line) {
         const Event &e = world_.draw().events[line.event];
         mdlm::RunBindings f;
-        f.arena = arena_;
+        f.arena = arena_, f.events = &events_;
         if (apart()) f.shared = arena_ + shared();
         if (e.kind == Event::Kind::evaluate) {
             f.state = world_.state(e, documents_[line.event]);
@@ -235,6 +235,7 @@ private:
     char *arena_ = nullptr;
     std::vector<Bytes> host_;
     std::vector<int64_t> at_;
+    mdlm::Events events_{8};
     std::vector<mdlm::CallState> documents_;
     std::vector<mdlm::RunState> states_;
     std::vector<int32_t> tapes_, taken_;  // the tape of a micro-batch; tapes in use
