@@ -195,6 +195,51 @@ TEST_CASE("late device: blocks that share scratch do not disturb each other's tr
     }
 }
 
+TEST_CASE("late device: evaluations in a row, each with documents of its own") {
+    const std::vector<std::vector<int32_t>> documents = {{0, 8},    {0, 3, 8}, {0, 1, 2, 8},
+                                                         {0, 5, 8}, {0, 4, 8}, {0, 7, 8}};
+    std::vector<std::vector<float>> outputs[2];
+    for (const bool late : {false, true}) {
+        LateDevice *device = nullptr;
+        mdlm_context *context = late ? mdlm_test::make_late_context(11, 1, {}, &device) : cpu_context();
+        mdlm_config config = MDLM_CONFIG_INIT;
+        for (auto [key, value] : Settings{{"num_layers", "2"}, {"hidden_size", "16"}, {"num_attention_heads", "2"}})
+            REQUIRE_OK(mdlm_config_set(&config, key, value));
+        mdlm_shape shape = MDLM_SHAPE_INIT;
+        shape.seq_length = 8, shape.micro_batch_size = 1, shape.max_documents = 3;
+        mdlm_block *block = nullptr;
+        REQUIRE_OK(mdlm_block_create(context, &config, &block));
+        REQUIRE_OK(mdlm_block_reserve(block, &shape, nullptr));
+        REQUIRE_OK(mdlm_params_init(block, 42));
+        std::vector<float> values(8 * 16);
+        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 13) / 8 - 0.7f;
+        const size_t bytes = values.size() * sizeof(float);
+        void *x = nullptr;
+        REQUIRE_OK(mdlm_context_alloc(context, bytes, &x));
+        REQUIRE_OK(mdlm_context_copy(context, x, values.data(), bytes));
+        const int64_t waits = late ? device->waits() : 0;
+        std::vector<void *> y(documents.size());
+        for (void *&at : y) REQUIRE_OK(mdlm_context_alloc(context, bytes, &at));
+        for (size_t i = 0; i < documents.size(); ++i) {
+            mdlm_batch batch = MDLM_BATCH_INIT;
+            batch.seq_length = 8, batch.micro_batch_size = 1;
+            batch.cu_seqlens = documents[i].data(), batch.num_documents = static_cast<int64_t>(documents[i].size()) - 1;
+            REQUIRE_OK(mdlm_block_forward(block, &batch, x, nullptr, y[i]));
+        }
+        if (late) CHECK(device->waits() - waits <= 2);  // four images of calls, six calls
+        for (void *at : y) {
+            REQUIRE_OK(mdlm_context_copy(context, values.data(), at, bytes));
+            outputs[late].push_back(values);
+            REQUIRE_OK(mdlm_context_free(context, at, bytes));
+        }
+        REQUIRE_OK(mdlm_context_free(context, x, bytes));
+        mdlm_block_destroy(block);
+        mdlm_context_destroy(context);
+    }
+    CHECK(outputs[0] == outputs[1]);
+    for (size_t i = 1; i < documents.size(); ++i) CHECK(outputs[0][i] != outputs[0][0]);
+}
+
 TEST_CASE("late device: an observer is told at the end, by the device's clock") {
     LateDevice *device = nullptr;
     mdlm_context *late = mdlm_test::make_late_context(5, 1, {}, &device);
