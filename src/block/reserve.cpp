@@ -131,7 +131,7 @@ std::unique_ptr<Block::Reservation> Block::prepare_reservation(const mdlm_shape 
     return r;
 }
 
-// Ranks that would run different chain must not begin: what they compare, in lists. With equal settings they have
+// Ranks that would run different programs must not begin: what they compare, in lists. With equal settings they have
 // the same parameters and tensors.
 std::array<std::vector<Group::Text>, 3> Block::what_runs(const Reservation &r) const {
     std::array<std::vector<Group::Text>, 3> texts;
